@@ -1,0 +1,188 @@
+"""From a config to cells: one cell is one training, keyed by exactly what its method reads.
+
+So the gspo cell of one model is the same cell in every pair's file, and a setting that a method
+does not read (the floor under gspo) never repeats its work. Loads no torch.
+"""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hacpo.config import JOINT_METHODS, GridConfig, RunConfig
+from hacpo.errors import ConfigError
+from hacpo.models.identity import model_identity
+from hacpo.presets import set_dotted, validate
+from hacpo.problems import check_disjoint, load_problems, problems_digest
+from hacpo.types import CellSpec
+
+RESULTS_VERSION = 1
+"""Raised by hand when a change of the code changes results; every key changes with it."""
+
+_SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
+_SHARED = ("epsilon", "kl", "denominator")
+_CAPABILITY = ("capability_window", "capability_minimum", "ratio_low", "ratio_high")
+_MECHANISMS = ("capability_aware", "guard_baseline", "baseline_of", "modulation")
+_CROSS = ("alpha", "floor", "floor_step")
+ALGORITHM_READS: dict[str, tuple[str, ...]] = {
+    "initial": (),
+    "grpo": ("token_clip_low", "token_clip_high", *_SHARED),
+    "gspo": (*_SELF_CLIP, *_SHARED),
+    "naive": (*_SELF_CLIP, *_SHARED),
+    "hacpo": (*_SELF_CLIP, *_SHARED, *_CAPABILITY, *_MECHANISMS, *_CROSS),
+}
+"""The fields of AlgorithmConfig that each rule reads."""
+
+
+def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -> CellSpec:
+    """The cell of one training.
+
+    Args:
+        config: the resolved run.
+        home: where model identities are cached.
+        column: the table's column, if it is not the method's own name (a variant).
+    Raises:
+        DataError: a missing model, an unusable problem file, train and held-out overlapping.
+    """
+    identities = {
+        name: model_identity(agent.model, agent.revision, home)
+        for name, agent in config.agents.items()
+    }
+    check_problem_sets(config.problems.train, config.problems.held_out)
+    reads = _what_it_reads(config, identities)
+    canonical = json.dumps(reads, sort_keys=True, separators=(",", ":"))
+    combination = "+".join(sorted(config.agents))
+    rollouts = 0
+    if config.rule != "initial":
+        per_step = config.update.problems_per_step * config.responses_per_problem
+        rollouts = config.steps * per_step * len(config.agents)
+    return CellSpec(
+        key=hashlib.sha256(canonical.encode()).hexdigest(),
+        label=f"{column or config.method} {combination} s{config.seed}",
+        method=column or config.method,
+        seed=config.seed,
+        combination=combination,
+        agents={
+            name: {"model": agent.model, "identity": identities[name]}
+            for name, agent in config.agents.items()
+        },
+        config=config.model_dump(mode="json"),
+        rollouts=rollouts,
+    )
+
+
+def expand(grid: GridConfig, home: Path) -> list[CellSpec]:
+    """Every distinct cell of a grid, the longest first so that the last to end is a short one.
+
+    Single-agent methods give one cell per agent, joint ones one per combination.
+
+    Raises:
+        ConfigError: no cells, an invalid variant.
+        DataError: as `run_cell_spec`.
+    """
+    cells: dict[str, CellSpec] = {}
+    for column, config in expand_runs(grid):
+        spec = run_cell_spec(config, home, column=column)
+        cells.setdefault(spec.key, spec)
+    if not cells:
+        raise ConfigError(f"grid {grid.name!r} has no cells: list combinations, methods and seeds")
+    return sorted(cells.values(), key=lambda spec: -spec.rollouts)
+
+
+def expand_runs(grid: GridConfig) -> list[tuple[str, RunConfig]]:
+    """(column of the table, run) for each training of a grid, in the order of the file."""
+    base = grid.model_dump(mode="json", exclude={"grid"})
+    section = grid.grid
+    columns: list[tuple[str, str, dict[str, object]]] = [(m, m, {}) for m in section.methods]
+    columns += [(name, v.method, v.set) for name, v in section.variants.items()]
+    runs = []
+    for seed in section.seeds:
+        for column, method, overrides in columns:
+            for combination in section.combinations:
+                resolved = f"gspo_x{len(combination)}" if method == "gspo_xN" else method
+                shown = resolved if column == "gspo_xN" else column
+                joint = resolved in JOINT_METHODS
+                for members in [combination] if joint else [[agent] for agent in combination]:
+                    data: dict[str, Any] = json.loads(json.dumps(base))
+                    data["agents"] = {name: base["agents"][name] for name in sorted(members)}
+                    data |= {"method": resolved, "seed": seed}
+                    for dotted, value in overrides.items():
+                        set_dotted(data, dotted, value)
+                    runs.append((shown, validate(RunConfig, data, f"grid column {column!r}")))
+    return runs
+
+
+@lru_cache(maxsize=32)
+def check_problem_sets(train: str, held_out: str) -> None:
+    """Refuse unreadable or overlapping problem sets; cached, since a grid asks for each cell."""
+    check_disjoint(load_problems(train), load_problems(held_out))
+
+
+@lru_cache(maxsize=32)
+def _digest(spec: str) -> str:
+    return problems_digest(load_problems(spec))
+
+
+def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, Any]:
+    evaluate = config.evaluate.model_dump()
+    evaluate["max_response_tokens"] = (
+        config.evaluate.max_response_tokens or config.rollout.max_response_tokens
+    )
+    reads: dict[str, Any] = {
+        "results_version": RESULTS_VERSION,
+        "rule": config.rule,
+        "agents": sorted(
+            [identities[name], agent.prompt, agent.dtype] for name, agent in config.agents.items()
+        ),
+        "held_out": _digest(config.problems.held_out),
+        "evaluate": evaluate,
+        "verifier": _verifier_reads(config),
+        "engine": config.rollout.engine,
+        "max_prompt_tokens": config.rollout.max_prompt_tokens,
+    }
+    if config.rule == "initial":
+        reads["evaluate"].pop("every")
+        return reads
+    reads |= {
+        "seed": config.seed,
+        "steps": config.steps,
+        "train": _digest(config.problems.train),
+        "responses_per_problem": config.responses_per_problem,
+        "rollout": config.rollout.model_dump(
+            include={"temperature", "max_response_tokens", "truncated"}
+        ),
+        "update": config.update.model_dump(exclude={"micro_rows"}, mode="json"),
+        "algorithm": config.algorithm.model_dump(include=set(ALGORITHM_READS[config.rule])),
+    }
+    if config.rule in JOINT_METHODS:
+        reads["drop_changed"] = config.rollout.drop_changed
+    return reads
+
+
+def _verifier_reads(config: RunConfig) -> dict[str, Any]:
+    verifier = config.verifier
+    reads: dict[str, Any] = {"type": verifier.type, "timeout": verifier.timeout}
+    if verifier.type == "marker":
+        reads["marker"] = verifier.marker
+    if verifier.reward is not None:
+        reads["reward"] = [verifier.reward, _source_digest(verifier.reward)]
+    return reads
+
+
+def _source_digest(dotted: str) -> str:
+    """sha256 of the file that defines a custom reward, so that an edited reward is new work."""
+    module = dotted.partition(":")[0]
+    find: Callable[[str], Any] = importlib.util.find_spec
+    try:
+        spec = find(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.origin or not Path(spec.origin).is_file():
+        raise ConfigError(
+            f"verifier.reward: module {module!r} is not found; "
+            "run from the folder that holds it, or install it"
+        )
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()

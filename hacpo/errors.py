@@ -1,0 +1,29 @@
+"""Errors that a person can act on; the CLI prints them as one line and exits with 2."""
+
+
+class HacpoError(Exception):
+    """Base of every error that is somebody's to fix, told in one line: what, where, what to do."""
+
+
+class ConfigError(HacpoError, ValueError):
+    """A configuration, override or grid that cannot be run as written."""
+
+
+class DataError(HacpoError, ValueError):
+    """A problem file, model folder or tokenizer that cannot be used."""
+
+
+class RegistryError(HacpoError, RuntimeError):
+    """The registry cannot be opened, is too new, or refused a write."""
+
+
+class LeaseLostError(RegistryError):
+    """This process no longer holds the cell that it works on; it must stop writing."""
+
+
+class ServiceError(HacpoError, ConnectionError):
+    """MLflow or Prefect does not answer where the configuration says it is."""
+
+
+class StorageError(HacpoError, OSError):
+    """A folder is not writable, a disk is full, or a stored file is damaged."""

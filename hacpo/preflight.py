@@ -1,0 +1,51 @@
+"""What is refused before any compute is spent and before anything is registered."""
+
+import os
+from pathlib import Path
+
+from hacpo.config import BaseConfig
+from hacpo.errors import StorageError
+from hacpo.tracking import check_server
+from hacpo.verifiers import VerifierPool
+
+
+def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
+    """Check folder, tracking server, verifier and tokenizers of a run or grid.
+
+    Models and problem files are checked by `hacpo.cells`, which must identify them.
+
+    Raises:
+        StorageError: `home` cannot be written.
+        ServiceError: MLflow does not answer and `offline` is False.
+        ConfigError: a reward that cannot be imported.
+        DataError: an agent without end token, an unreadable tokenizer.
+    """
+    check_writable(home)
+    uri = tracking_uri(config)
+    if uri and not offline:
+        check_server(uri)
+    VerifierPool(config.verifier).close()
+    given = {name: a for name, a in config.agents.items() if not a.model.startswith("embedded:")}
+    if given:
+        from hacpo.models.resolve import resolve_model
+        from hacpo.models.tokens import load_tokens
+
+        for name, agent in given.items():
+            load_tokens(name, agent, resolve_model(agent.model, agent.revision, home))
+
+
+def tracking_uri(config: BaseConfig) -> str | None:
+    """The config's MLflow server, else MLFLOW_TRACKING_URI, else none."""
+    return config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+
+
+def check_writable(folder: Path) -> None:
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: cannot be written ({error.strerror}); set HACPO_HOME to a folder of yours"
+        ) from error

@@ -1,0 +1,275 @@
+"""The one place that builds things from a config: a run's agents, problems, verifier and state.
+
+`open_run` is cached, so models, optimizers and engines stay resident between phases and the phases
+need only ids. Randomness is counter-based: every draw is seeded by (seed, step, agent, purpose).
+"""
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from hacpo.checkpoints import Written, latest_checkpoint, model_folder, read_optimizer, read_state
+from hacpo.config import RunConfig
+from hacpo.engines.base import Engine
+from hacpo.engines.hf import HFEngine
+from hacpo.errors import DataError
+from hacpo.ledger import Ledger, read_json, write_json
+from hacpo.models.identity import model_identity
+from hacpo.models.learner import Learner
+from hacpo.models.policy import Policy, load_policy
+from hacpo.models.resolve import resolve_model
+from hacpo.models.tokens import AgentTokens, load_tokens
+from hacpo.places import home as home
+from hacpo.places import run_folder as run_folder
+from hacpo.problems import load_problems
+from hacpo.tracking import Tracker
+from hacpo.types import Evaluation, Problem, StepSummary
+from hacpo.verifiers import VerifierPool
+
+logger = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Where a run's facts go (the registry); a run without one keeps only its ledger."""
+
+    def step(self, summary: StepSummary) -> None: ...
+    def checkpoint(self, written: Written, removed: list[int]) -> None: ...
+    def evaluation(self, evaluation: Evaluation) -> None: ...
+    def earlier_evaluation(self, agent: str, task: str, protocol: str) -> Evaluation | None: ...
+
+
+class NoRecorder:
+    """Records nothing."""
+
+    def step(self, summary: StepSummary) -> None: ...
+    def checkpoint(self, written: Written, removed: list[int]) -> None: ...
+    def evaluation(self, evaluation: Evaluation) -> None: ...
+    def earlier_evaluation(self, agent: str, task: str, protocol: str) -> Evaluation | None:
+        return None
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a checkpoint must hold beside weights and optimizers."""
+
+    step: int = 0
+    """Completed steps."""
+    capability_history: dict[str, list[float]] = field(default_factory=dict)
+    """agent -> mean reward of each completed step; NaN where no response was graded."""
+    rollouts: dict[str, int] = field(default_factory=dict)
+    """agent -> responses sampled so far."""
+    best: dict[str, float] = field(default_factory=dict)
+    """step -> mean capability, for checkpoints that exist."""
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent, resident."""
+
+    name: str
+    seed_key: str
+    """Stands for the agent in every seed: its model, not its name in some file."""
+    tokens: AgentTokens
+    policy: Policy
+    learner: Learner
+    engine: Engine
+    initial: Policy | None = None
+    """The frozen initial policy, where something needs it."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything that a step needs, built once."""
+
+    run_id: str
+    config: RunConfig
+    ledger: Ledger
+    agents: dict[str, Agent]
+    train_problems: list[Problem]
+    held_out: list[Problem]
+    verifier: VerifierPool
+    tracker: Tracker
+    recorder: Recorder
+    state: RunState
+    left_out: int
+    """Training problems whose prompt is too long for some agent."""
+    step_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    """agent -> metrics of the step in progress that its files do not hold."""
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.ledger.folder / "checkpoints"
+
+    def seed(self, *parts: object) -> int:
+        return seed_for(self.config.seed, *parts)
+
+    @contextlib.contextmanager
+    def timed(self, agent: str, phase: str) -> Iterator[None]:
+        """Add the seconds of a phase to the step's metrics."""
+        started = time.monotonic()
+        yield
+        self.step_metrics.setdefault(agent, {})[f"time/{phase}"] = time.monotonic() - started
+
+    def initial_policy(self, name: str) -> Policy:
+        """The policy before training, loaded when first asked for."""
+        agent = self.agents[name]
+        if agent.initial is None:
+            config = self.config.agents[name]
+            path = resolve_model(config.model, config.revision, home())
+            device = str(agent.policy.device)
+            temperature = self.config.rollout.temperature
+            agent.initial = load_policy(name, config, agent.tokens, path, device, temperature)
+        return agent.initial
+
+
+_OPEN: dict[str, Run] = {}
+
+
+def open_run(run_id: str) -> Run:
+    """The run of this process, or one opened from its folder (see `start_run`)."""
+    if run_id not in _OPEN:
+        config = RunConfig.model_validate(read_json(run_folder(run_id) / "config.json"))
+        start_run(run_id, config)
+    return _OPEN[run_id]
+
+
+def start_run(
+    run_id: str,
+    config: RunConfig,
+    *,
+    tracker: Tracker | None = None,
+    recorder: Recorder | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Run:
+    """Build a run, from its newest complete checkpoint if there is one, and keep it open.
+
+    Args:
+        run_id: its folder's name under `home()/runs`.
+        config: resolved.
+        tracker: MLflow; default: only the spool in the folder.
+        recorder: the registry; default: none.
+        progress: told what takes time (building an embedded agent, loading).
+    Raises:
+        DataError: a model, tokenizer or problem set that cannot be used.
+        StorageError: the folder is not writable or damaged.
+    """
+    close_run(run_id)
+    torch.set_num_threads(config.threads)
+    tell = progress or logger.info
+    folder = run_folder(run_id)
+    ledger = Ledger(folder)
+    write_json(folder / "config.json", config.model_dump(mode="json"))
+    checkpoint = latest_checkpoint(folder / "checkpoints")
+    state = RunState(**read_state(checkpoint)) if checkpoint else RunState()
+    forget_lost(ledger, state.step)
+    agents = _build_agents(config, checkpoint, tell)
+    train, left_out = _fitting(load_problems(config.problems.train), agents, config)
+    run = Run(
+        run_id=run_id,
+        config=config,
+        ledger=ledger,
+        agents=agents,
+        train_problems=train,
+        held_out=load_problems(config.problems.held_out),
+        verifier=VerifierPool(config.verifier),
+        tracker=tracker or Tracker(folder, None),
+        recorder=recorder or NoRecorder(),
+        state=state,
+        left_out=left_out,
+    )
+    _OPEN[run_id] = run
+    return run
+
+
+def close_run(run_id: str) -> None:
+    """Forget a run's resident state; its files stay."""
+    run = _OPEN.pop(run_id, None)
+    if run is not None:
+        run.verifier.close()
+
+
+def state_data(state: RunState) -> dict[str, object]:
+    return asdict(state)
+
+
+def seed_for(*parts: object) -> int:
+    """A 63-bit seed from a counter such as (run seed, step, agent, purpose)."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def forget_lost(ledger: Ledger, step: int) -> None:
+    """Drop what weights after the last complete checkpoint made; it will be made again."""
+    ledger.forget_after(step)
+    for path in (ledger.folder / "evaluations").glob("[0-9]*.json"):
+        if int(path.name.partition(".")[0]) > step:
+            path.unlink()
+
+
+def pick_device(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise DataError(f"device is {device!r} but torch sees no GPU; use device: auto or cpu")
+    return device
+
+
+def _build_agents(
+    config: RunConfig, checkpoint: Written | None, tell: Callable[[str], None]
+) -> dict[str, Agent]:
+    device = pick_device(config.device)
+    seen: dict[str, int] = {}
+    agents = {}
+    for name, agent in sorted(config.agents.items()):
+        origin = resolve_model(agent.model, agent.revision, home(), tell)
+        tokens = load_tokens(name, agent, origin)
+        source = str(model_folder(checkpoint.path, name)) if checkpoint else origin
+        temperature = config.rollout.temperature
+        policy = load_policy(name, agent, tokens, source, device, temperature)
+        learner = Learner(policy, config.update)
+        if checkpoint:
+            learner.load_state(read_optimizer(checkpoint, name), checkpoint.step)
+        identity = model_identity(agent.model, agent.revision, home())
+        seen[identity] = seen.get(identity, -1) + 1
+        agents[name] = Agent(
+            name=name,
+            seed_key=f"{identity}#{seen[identity]}",
+            tokens=tokens,
+            policy=policy,
+            learner=learner,
+            engine=HFEngine(
+                policy.model,
+                end_ids=tokens.end_ids,
+                pad_id=tokens.pad_id,
+                decode=tokens.decode,
+                batch_rows=config.rollout.batch_rows,
+            ),
+        )
+    return agents
+
+
+def _fitting(
+    problems: list[Problem], agents: dict[str, Agent], config: RunConfig
+) -> tuple[list[Problem], int]:
+    limit = config.rollout.max_prompt_tokens
+    fitting = [
+        p for p in problems if all(len(a.tokens.render(p)) <= limit for a in agents.values())
+    ]
+    left_out = len(problems) - len(fitting)
+    if left_out:
+        logger.warning(
+            "%d training problems have prompts over %d tokens: left out", left_out, limit
+        )
+    if len(fitting) < config.update.problems_per_step:
+        raise DataError(
+            f"{config.problems.train}: {len(fitting)} usable problems, but a step takes "
+            f"{config.update.problems_per_step} (update.problems_per_step)"
+        )
+    return fitting, left_out

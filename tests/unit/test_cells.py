@@ -1,0 +1,133 @@
+"""Cell keys: exactly what a method reads, nothing more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hacpo.cells import expand, run_cell_spec
+from hacpo.presets import load_grid, load_run
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PAIR: dict[str, Any] = {
+    "agents": {"a": {"model": "embedded:a"}, "b": {"model": "embedded:b"}},
+    "problems": {"train": "embedded:train", "held_out": "embedded:held_out"},
+}
+
+
+def key(tmp_path: Path, *overrides: str, agent: str | None = None, base: Any = PAIR) -> str:
+    return run_cell_spec(load_run(base, overrides, agent), tmp_path).key
+
+
+def test_the_default_grid_has_12_cells(tmp_path: Path) -> None:
+    cells = expand(load_grid(CONFIGS / "embedded" / "grid.yaml"), tmp_path)
+    by_method = [cell.method for cell in cells]
+    counts = {method: by_method.count(method) for method in sorted(set(by_method))}
+    assert counts == {"gspo": 4, "gspo_x2": 4, "hacpo": 2, "naive": 2}
+    # 60 steps x 8 problems x 8 responses = 3840 for one agent; x2 for two agents or gspo_x2
+    assert {cell.rollouts for cell in cells} == {3840, 7680}
+
+
+def test_the_gspo_cell_of_a_model_is_one_cell_in_every_pair_file(tmp_path: Path) -> None:
+    other: dict[str, Any] = {
+        "agents": {"left": {"model": "embedded:a"}, "c": {"model": "embedded:c"}},
+        "problems": PAIR["problems"],
+        "algorithm": {"floor": 0.9, "alpha": 3},  # Table 5 differs by pair; gspo reads neither
+    }
+    first = expand(load_grid({**PAIR, "grid": _grid([["a", "b"]])}), tmp_path)
+    second = expand(load_grid({**other, "grid": _grid([["left", "c"]])}), tmp_path)
+    shared = {cell.key for cell in first} & {cell.key for cell in second}
+    assert {cell.label for cell in first if cell.key in shared} == {"gspo a s0", "gspo_x2 a s0"}
+
+
+def _grid(combinations: list[list[str]]) -> dict[str, Any]:
+    return {"combinations": combinations, "methods": ["gspo", "gspo_x2", "hacpo"], "seeds": [0]}
+
+
+def test_the_order_of_agents_does_not_matter(tmp_path: Path) -> None:
+    turned = {**PAIR, "agents": dict(reversed(PAIR["agents"].items()))}
+    assert key(tmp_path) == key(tmp_path, base=turned)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "checkpoints.every=3",
+        "update.micro_rows=2",
+        "threads=2",
+        "name=other",
+        "tracking.kl_every=5",
+        "rollout.batch_rows=8",
+        "algorithm.token_clip_low=0.1",  # only grpo reads it
+    ],
+)
+def test_what_hacpo_does_not_read_leaves_its_key_alone(tmp_path: Path, override: str) -> None:
+    assert key(tmp_path) == key(tmp_path, override)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=1",
+        "steps=7",
+        "algorithm.alpha=2",
+        "algorithm.floor=null",
+        "algorithm.floor_step=0",
+        "algorithm.modulation=false",
+        "algorithm.capability_aware=false",
+        "algorithm.kl=0.001",
+        "update.learning_rate=1e-5",
+        "update.rows_per_update=16",
+        "rollout.truncated=zero",
+        "rollout.drop_changed=true",
+        "evaluate.samples=3",
+        "verifier.type=marker",
+        "agents.a.prompt='Q: {problem}'",
+        "agents.a.dtype=bfloat16",
+    ],
+)
+def test_what_hacpo_reads_changes_its_key(tmp_path: Path, override: str) -> None:
+    assert key(tmp_path) != key(tmp_path, override)
+
+
+def test_gspo_reads_neither_floor_nor_capability(tmp_path: Path) -> None:
+    same = ["algorithm.floor=0.5", "algorithm.alpha=3", "algorithm.capability_window=2"]
+    plain = key(tmp_path, "method=gspo", agent="a")
+    assert plain == key(tmp_path, "method=gspo", *same, agent="a")
+    assert plain != key(tmp_path, "method=gspo", "algorithm.clip_low=0.1", agent="a")
+
+
+def test_gspo_x2_is_gspo_with_twice_the_responses(tmp_path: Path) -> None:
+    double = key(tmp_path, "method=gspo_x2", "rollout.responses_per_problem=4", agent="a")
+    assert double == key(tmp_path, "method=gspo", "rollout.responses_per_problem=8", agent="a")
+
+
+def test_initial_has_one_cell_whatever_the_seed(tmp_path: Path) -> None:
+    first = key(tmp_path, "method=initial", "seed=0", agent="a")
+    assert first == key(tmp_path, "method=initial", "seed=5", "steps=3", agent="a")
+    assert first != key(tmp_path, "method=initial", agent="b")
+
+
+def test_gspo_xn_follows_the_number_of_agents(tmp_path: Path) -> None:
+    agents = {**PAIR["agents"], "c": {"model": "embedded:c"}}
+    grid = {
+        "combinations": [["a", "b", "c"], ["a", "b"]],
+        "methods": ["gspo_xN"],
+        "seeds": [0],
+    }
+    cells = expand(load_grid({**PAIR, "agents": agents, "grid": grid}), tmp_path)
+    assert sorted(cell.label for cell in cells) == [
+        "gspo_x2 a s0",
+        "gspo_x2 b s0",
+        "gspo_x3 a s0",
+        "gspo_x3 b s0",
+        "gspo_x3 c s0",
+    ]
+
+
+def test_variants_are_named_columns_with_their_own_settings(tmp_path: Path) -> None:
+    cells = expand(load_grid(CONFIGS / "embedded" / "full.yaml"), tmp_path)
+    by_method = {cell.method: cell for cell in cells}
+    assert by_method["hacpo_no_clip"].config["algorithm"]["floor"] is None
+    assert by_method["hacpo_no_modulation"].config["algorithm"]["modulation"] is False
+    assert len({cell.key for cell in cells}) == len(cells)
