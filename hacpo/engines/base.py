@@ -1,0 +1,43 @@
+"""What every sampling engine offers: prompts in, samples out, always with the newest weights."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hacpo.types import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One response to one prompt."""
+
+    token_ids: list[int]
+    """The end token included if the model ended by itself."""
+    logprobs: list[float]
+    """Per token, at the sampling temperature (temperature 1 for greedy)."""
+    text: str
+    """Decoded without the end token."""
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Samples responses of one agent."""
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        num_samples: int,
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int,
+    ) -> list[list[Sample]]:
+        """`num_samples` responses for each prompt, in order.
+
+        Args:
+            prompts: token ids, special tokens included.
+            num_samples: independent samples of each prompt.
+            temperature: 0 is greedy; top-p and top-k are always off.
+            max_tokens: a response is cut after that many tokens (`length`).
+            seed: equal arguments and weights give equal samples.
+        """
+        ...

@@ -1,0 +1,142 @@
+"""The reference engine: the trainer's own model in memory, a batched key-value cache, no copies.
+
+Prompts are computed once and their cache repeated for the samples. Rows that ended leave the batch.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from hacpo.engines.base import Sample
+
+
+class HFEngine:
+    """Samples from a transformers model that somebody else owns and updates."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        end_ids: tuple[int, ...],
+        pad_id: int,
+        decode: Callable[[list[int]], str],
+        batch_rows: int,
+    ) -> None:
+        self._model = model
+        self._end_ids = end_ids
+        self._pad_id = pad_id
+        self._decode = decode
+        self._batch_rows = batch_rows
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prompts: list[list[int]],
+        num_samples: int,
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int,
+    ) -> list[list[Sample]]:
+        """See `hacpo.engines.base.Engine.generate`."""
+        generator = torch.Generator().manual_seed(seed)
+        uniform = torch.rand(len(prompts), num_samples, max_tokens, generator=generator)
+        per_batch = max(1, self._batch_rows // num_samples)
+        samples: list[list[Sample]] = []
+        for start in range(0, len(prompts), per_batch):
+            part = slice(start, start + per_batch)
+            samples += self._batch(prompts[part], uniform[part], temperature)
+        return samples
+
+    def _batch(
+        self, prompts: list[list[int]], uniform_PGT: Tensor, temperature: float
+    ) -> list[list[Sample]]:
+        num_prompts, num_samples, max_tokens = uniform_PGT.shape
+        device = next(self._model.parameters()).device
+        uniform_RT = uniform_PGT.reshape(-1, max_tokens).to(device)
+        rows = torch.arange(num_prompts * num_samples, device=device)
+        tokens_RT = torch.full((len(rows), max_tokens), -1, device=device)
+        logprobs_RT = torch.zeros(len(rows), max_tokens, device=device)
+        ends = torch.tensor(self._end_ids, device=device)
+
+        cache, mask, logits = self._prefill(prompts, device)
+        cache.batch_repeat_interleave(num_samples)
+        mask = mask.repeat_interleave(num_samples, dim=0)
+        logits = logits.repeat_interleave(num_samples, dim=0)
+        for t in range(max_tokens):
+            picked, logprobs = _pick(logits, uniform_RT[rows, t], temperature)
+            tokens_RT[rows, t] = picked
+            logprobs_RT[rows, t] = logprobs
+            alive = ~torch.isin(picked, ends)
+            if t + 1 == max_tokens or not bool(alive.any()):
+                break
+            if int(alive.sum()) * 4 < len(rows) * 3:  # worth the copy of the cache
+                keep = alive.nonzero().squeeze(1)
+                cache.batch_select_indices(keep)
+                rows, mask, picked = rows[keep], mask[keep], picked[keep]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            output = self._model(
+                input_ids=picked.unsqueeze(1),
+                attention_mask=mask,
+                position_ids=mask.sum(1, keepdim=True) - 1,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits = output.logits[:, -1]
+        flat = [
+            self._sample(tokens, logprobs)
+            for tokens, logprobs in zip(tokens_RT.tolist(), logprobs_RT.tolist(), strict=True)
+        ]
+        return [flat[p * num_samples : (p + 1) * num_samples] for p in range(num_prompts)]
+
+    def _prefill(
+        self, prompts: list[list[int]], device: torch.device
+    ) -> tuple[DynamicCache, Tensor, Tensor]:
+        width = max(len(p) for p in prompts)
+        ids = [[self._pad_id] * (width - len(p)) + p for p in prompts]
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+        cache = DynamicCache(config=self._model.config)
+        output = self._model(
+            input_ids=torch.tensor(ids, device=device),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return cache, mask, output.logits[:, -1]
+
+    def _sample(self, tokens: list[int], logprobs: list[float]) -> Sample:
+        """Cut a row behind its first end token; rows that ended may have been sampled on."""
+        for t, token in enumerate(tokens):
+            if token in self._end_ids:
+                ids = tokens[: t + 1]
+                return Sample(
+                    token_ids=ids,
+                    logprobs=logprobs[: t + 1],
+                    text=self._decode(ids),
+                    finish_reason="stop",
+                )
+        return Sample(
+            token_ids=tokens, logprobs=logprobs, text=self._decode(tokens), finish_reason="length"
+        )
+
+
+def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """A token for each row by inverting the cumulative distribution at `uniform_R`.
+
+    One uniform number per row and position, drawn beforehand, so that a row's sample does not
+    depend on which other rows are still in the batch.
+    """
+    all_logprobs = torch.log_softmax(logits_RV.float() / (temperature or 1.0), dim=-1)
+    if temperature == 0:
+        picked = all_logprobs.argmax(-1)
+    else:
+        cumulative = all_logprobs.double().exp().cumsum(-1)
+        threshold = uniform_R.double().unsqueeze(1) * cumulative[:, -1:]
+        picked = torch.searchsorted(cumulative, threshold, right=True).squeeze(1)
+        picked = picked.clamp(max=logits_RV.shape[1] - 1)
+    return picked, all_logprobs.gather(-1, picked.unsqueeze(1)).squeeze(1)

@@ -1,0 +1,1 @@
+"""Language models: the embedded agents, policies, learners, and what identifies a model."""

@@ -1,0 +1,77 @@
+"""Models of the Hugging Face hub: which commit a name stands for, and its files in the cache.
+
+What is cached is used as it is: only a model that is missing there is asked for over the network.
+"""
+
+import contextlib
+import re
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import constants
+
+from hacpo.errors import DataError
+from hacpo.models.folder import check_folder
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_NOT_FILES = ["*/*", "consolidated*"]
+_SECONDS = 10.0
+
+
+def commit(model: str, revision: str | None) -> str:
+    """The commit that a hub id and revision (None: main) stand for.
+
+    Raises:
+        DataError: not cached, and not to be had from the hub.
+    """
+    revision = revision or "main"
+    if _COMMIT.fullmatch(revision):
+        return revision
+    ref = _cache(model) / "refs" / revision
+    if ref.is_file():
+        return ref.read_text(encoding="utf-8").strip()
+    return _download_config(model, revision).parent.name
+
+
+def snapshot(model: str, revision: str | None) -> Path:
+    """The folder with a model's files at `commit`; downloaded if it is not cached.
+
+    Raises:
+        DataError: not to be had, or no safetensors model.
+    """
+    sha = commit(model, revision)
+    folder = _cache(model) / "snapshots" / sha
+    with contextlib.suppress(DataError):  # not there, or not all of it
+        check_folder(model, folder)
+        return folder
+    try:
+        path = huggingface_hub.snapshot_download(
+            model, revision=sha, allow_patterns=_FILES, ignore_patterns=_NOT_FILES
+        )
+    except (OSError, ValueError) as error:
+        raise _unavailable(model, sha, error) from None
+    check_folder(model, Path(path))
+    return Path(path)
+
+
+def _cache(model: str) -> Path:
+    return Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}"
+
+
+def _download_config(model: str, revision: str) -> Path:
+    try:
+        path = huggingface_hub.hf_hub_download(
+            model, "config.json", revision=revision, etag_timeout=_SECONDS
+        )
+    except (OSError, ValueError) as error:
+        raise _unavailable(model, revision, error) from None
+    return Path(path)
+
+
+def _unavailable(model: str, revision: str, error: Exception) -> DataError:
+    reason = type(error).__name__
+    return DataError(
+        f"agent model {model} at {revision}: not in the Hugging Face cache and not to be had from "
+        f"the hub ({reason}); check the name and the connection, or give a local folder"
+    )

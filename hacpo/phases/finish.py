@@ -1,0 +1,130 @@
+"""The end of a step: metrics from its data, a checkpoint when due, then registry and MLflow."""
+
+import math
+import resource
+import time
+
+import numpy as np
+import torch
+
+from hacpo.checkpoints import prune, write_checkpoint
+from hacpo.phases.pool import Pool, read_pool
+from hacpo.phases.rollout import problems_of
+from hacpo.run import Run, open_run, state_data
+from hacpo.types import AgentStep, StepSummary, Trajectory
+
+
+def finish_step(run_id: str, step: int, started: float) -> StepSummary:
+    """Write the step's summary; everything in it but time, memory and throughput is reproducible.
+
+    Args:
+        run_id: open run.
+        step: the step whose updates are done, counted from 0.
+        started: time.monotonic() at its beginning.
+    """
+    run = open_run(run_id)
+    pool = read_pool(run, step, problems_of(run, step))
+    seconds = time.monotonic() - started
+    agents = {name: _agent_step(run, pool, name, seconds) for name in sorted(run.agents)}
+    summary = StepSummary(run_id=run_id, step=step, agents=agents, seconds=seconds)
+    run.ledger.write_summary(summary)
+    run.state.step = step + 1
+    run.step_metrics.clear()
+    if (step + 1) % run.config.checkpoints.every == 0 or step + 1 == run.config.steps:
+        _checkpoint(run, agents)
+    run.recorder.step(summary)
+    run.tracker.log_step(
+        step,
+        {name: agent.metrics for name, agent in agents.items()},
+        {f"agent_{name}/reward": agent.reward_mean for name, agent in agents.items()},
+    )
+    return summary
+
+
+def _checkpoint(run: Run, agents: dict[str, AgentStep]) -> None:
+    step, keep = run.state.step, run.config.checkpoints
+    run.state.best[str(step)] = sum(a.capability for a in agents.values()) / len(agents)
+    ranked = sorted(run.state.best, key=lambda s: (-run.state.best[s], int(s)))
+    kept_best = {int(s) for s in ranked[: keep.keep_best]}
+    newest = sorted(map(int, run.state.best))[-keep.keep_last :]
+    run.state.best = {
+        s: v for s, v in run.state.best.items() if int(s) in kept_best or int(s) in newest
+    }
+    written = write_checkpoint(
+        run.checkpoints / f"{step:06d}",
+        step,
+        {name: agent.policy.save for name, agent in run.agents.items()},
+        {name: agent.learner.state() for name, agent in run.agents.items()},
+        state_data(run.state),
+    )
+    removed = prune(run.checkpoints, keep_last=keep.keep_last, keep=kept_best)
+    run.recorder.checkpoint(written, removed)
+
+
+def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
+    own = pool.of(name)
+    graded = [row.reward for row in own if not math.isnan(row.reward)]
+    reward_mean = float(np.mean(graded)) if graded else math.nan
+    measured = run.step_metrics[name]
+    run.state.capability_history.setdefault(name, []).append(reward_mean)
+    run.state.rollouts[name] = run.state.rollouts.get(name, 0) + len(own)
+    tokens = sum(len(row.rollout.token_ids) for row in own)
+    metrics = {
+        "reward/mean": reward_mean,
+        "reward/std": float(np.std(graded, ddof=1)) if len(graded) > 1 else 0.0,
+        **_response_metrics(own),
+        **_sampler_gap(own),
+        **measured,
+        "rollouts/generated": float(len(own)),
+        "rollouts/cumulative": float(run.state.rollouts[name]),
+        "rollouts/consumed": float(sum(len(pool.of(source)) for source in pool.sources)),
+        "time/step": seconds,
+        "throughput/tokens_per_second": tokens / seconds,
+        "memory/peak": _peak_bytes(),
+    }
+    return AgentStep(
+        agent=name,
+        reward_mean=reward_mean,
+        capability=measured["capability"],
+        rollouts=len(own),
+        tokens=tokens,
+        metrics=metrics,
+    )
+
+
+def _response_metrics(own: list[Trajectory]) -> dict[str, float]:
+    def count(outcome: str) -> float:
+        return float(sum(row.outcome == outcome for row in own))
+
+    cut = sum(row.rollout.finish_reason == "length" for row in own)
+    return {
+        "response/length_mean": float(np.mean([len(row.rollout.token_ids) for row in own])),
+        "response/truncated_fraction": cut / len(own),
+        "entropy": float(np.mean([row.rollout.entropy for row in own])),
+        "verifier/timeout_count": count("timeout"),
+        "verifier/error_count": count("error"),
+        "verifier/no_answer_count": count("no_answer"),
+        "rollouts/ungraded": float(sum(math.isnan(row.reward) for row in own)),
+    }
+
+
+def _sampler_gap(own: list[Trajectory]) -> dict[str, float]:
+    """How far the engine's log-probabilities are from the trainer's, over all sampled tokens."""
+    sampler = np.concatenate([row.rollout.sampler_logprobs for row in own])
+    trainer = np.concatenate([row.rollout.source_logprobs for row in own])
+    gap = trainer - sampler
+    per_row = [
+        np.mean(row.rollout.source_logprobs) - np.mean(row.rollout.sampler_logprobs) for row in own
+    ]
+    return {
+        "sampler_gap/max": float(np.abs(gap).max()),
+        "sampler_gap/mean": float(np.abs(gap).mean()),
+        "sampler_gap/kl": float(np.mean(np.exp(gap) - gap - 1)),  # k3 under the sampler
+        "sampler_gap/exp_mean": float(np.mean(np.exp(per_row))),
+    }
+
+
+def _peak_bytes() -> float:
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated())
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -1,0 +1,403 @@
+"""The tracker against a real MLflow server; what is asserted is read back through MLflow's API."""
+
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hacpo.tracking import Tracker, sync, url
+from hacpo.types import Evaluation, ProblemScore
+from tests.servers import free_port, mlflow_server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(uri: str) -> Any:
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def begin(tracker: Tracker, cell: str, sweep: str = "night", rate: float = 1e-6) -> None:
+    tracker.start(
+        experiment=sweep,
+        run_name="hacpo a+b s0",
+        params={"method": "hacpo", "update": {"learning_rate": rate}},
+        tags={
+            "hacpo.cell": cell,
+            "hacpo.sweep": sweep,
+            "hacpo.method": "hacpo",
+            "hacpo.seed": 0,
+            "hacpo.combination": "q+l",
+        },
+        agents={"a": {"hacpo.model": "q"}, "b": {"hacpo.model": "l"}},
+        config_text="steps: 3\n",
+    )
+
+
+def reward(agent: str, step: int) -> float:
+    return (step + 1) / 7 + (agent == "b")
+
+
+def log(tracker: Tracker, steps: range) -> None:
+    for step in steps:
+        tracker.log_step(
+            step,
+            {agent: {"reward/mean": reward(agent, step), "time/step": 0.5} for agent in "ab"},
+            {f"agent_{agent}/reward": reward(agent, step) for agent in "ab"},
+        )
+
+
+def history(client: Any, run_id: str, name: str) -> list[tuple[int, float]]:
+    points = client.get_metric_history(run_id, name)
+    return [(point.step, point.value) for point in sorted(points, key=lambda p: p.timestamp)]
+
+
+def runs_of(client: Any, cell: str) -> list[Any]:
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return client.search_runs(experiments, f"tags.`hacpo.cell` = '{cell}'")
+
+
+def test_a_cell_is_a_parent_with_a_child_for_each_agent(tmp_path, uri, client):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "layout")
+    log(tracker, range(3))
+    tracker.finish("FINISHED")
+    assert tracker.close(60) == 0
+
+    parent_id, agents = tracker.run_ids()
+    parent = client.get_run(parent_id)
+    shared = {
+        "hacpo.cell": "layout",
+        "hacpo.sweep": "night",
+        "hacpo.method": "hacpo",
+        "hacpo.seed": "0",
+        "hacpo.combination": "q+l",
+    }
+    assert parent.info.run_name == "hacpo a+b s0"
+    assert parent.info.status == "FINISHED"
+    assert parent.info.experiment_id == tracker.experiment_id
+    assert client.get_experiment(tracker.experiment_id).name == "night"
+    assert shared.items() <= parent.data.tags.items()
+    assert parent.data.params == {"method": "hacpo", "update.learning_rate": "1e-06"}
+    assert history(client, parent_id, "agent_b/reward") == [(s, reward("b", s)) for s in range(3)]
+    config = client.download_artifacts(parent_id, "config.yaml", str(tmp_path))
+    assert Path(config).read_text() == "steps: 3\n"
+
+    assert set(agents) == {"a", "b"}
+    for agent, model in (("a", "q"), ("b", "l")):
+        child = client.get_run(agents[agent])
+        own = {"mlflow.parentRunId": parent_id, "hacpo.agent": agent, "hacpo.model": model}
+        assert child.info.run_name == f"hacpo {agent} s0"
+        assert child.info.status == "FINISHED"
+        assert (shared | own).items() <= child.data.tags.items()
+        points = history(client, agents[agent], "reward/mean")
+        assert points == [(step, reward(agent, step)) for step in range(3)]  # bit for bit
+    assert url(uri, tracker.experiment_id, parent_id) == (
+        f"{uri}/#/experiments/{tracker.experiment_id}/runs/{parent_id}"
+    )
+
+
+def test_runs_can_be_found_by_their_tags(tmp_path, uri, client):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "filters")
+    assert tracker.close(60) == 0
+    _, agents = tracker.run_ids()
+    (found,) = client.search_runs(
+        [tracker.experiment_id],
+        "tags.`hacpo.cell` = 'filters' and tags.`hacpo.agent` = 'b' and tags.`hacpo.model` = 'l'"
+        " and tags.`hacpo.seed` = '0' and tags.`hacpo.combination` = 'q+l'",
+    )
+    assert found.info.run_id == agents["b"]
+
+
+def test_a_resend_after_losing_the_state_doubles_no_run_and_no_point(tmp_path, uri, client):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "resend")
+    log(tracker, range(4))
+    assert tracker.close(60) == 0
+    before = tracker.run_ids()
+    (tmp_path / "tracking_state.json").unlink()  # as if killed before it was written
+
+    again = Tracker(tmp_path, uri)
+    assert again.close(60) == 0
+    assert again.run_ids() == before
+    assert sync(tmp_path, uri) == 0
+    assert len(runs_of(client, "resend")) == 3
+    for agent, run_id in before[1].items():
+        points = history(client, run_id, "reward/mean")
+        assert points == [(step, reward(agent, step)) for step in range(4)]
+
+
+def test_a_resumed_run_that_repeats_steps_leaves_one_history_and_runs_again(tmp_path, uri, client):
+    killed = Tracker(tmp_path, uri)
+    begin(killed, "resume")
+    log(killed, range(4))
+    killed.finish("KILLED")
+    assert killed.close(60) == 0
+    parent, agents = killed.run_ids()
+    assert client.get_run(agents["a"]).info.status == "KILLED"
+
+    resumed = Tracker(tmp_path, uri)
+    begin(resumed, "resume")
+    log(resumed, range(2, 6))  # the last checkpoint was after step 1
+    assert resumed.flush(60) == 0
+    assert client.get_run(parent).info.status == "RUNNING"
+    assert client.get_run(agents["a"]).info.status == "RUNNING"
+    resumed.finish("FINISHED")
+    assert resumed.close(60) == 0
+    assert resumed.run_ids() == (parent, agents)
+    points = history(client, agents["a"], "reward/mean")
+    assert points == [(step, reward("a", step)) for step in range(6)]
+    assert "hacpo.replayed_steps_differ" not in client.get_run(parent).data.tags
+
+
+def test_replayed_steps_that_differ_are_kept_and_tagged(tmp_path, uri, client):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "differ")
+    tracker.log_step(0, {"a": {"reward/mean": 0.25}, "b": {"reward/mean": 0.5}})
+    tracker.log_step(0, {"a": {"reward/mean": 0.75}, "b": {"reward/mean": 0.5}})
+    assert tracker.close(60) == 0
+    parent, agents = tracker.run_ids()
+    assert sorted(history(client, agents["a"], "reward/mean")) == [(0, 0.25), (0, 0.75)]
+    assert history(client, agents["b"], "reward/mean") == [(0, 0.5)]
+    assert client.get_run(parent).data.tags["hacpo.replayed_steps_differ"] == "1"
+
+
+def test_values_that_are_not_finite_are_counted_instead_of_sent(tmp_path, uri, client):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "nonfinite")
+    tracker.log_step(0, {"a": {"kl/initial": math.nan, "ratio/max": math.inf, "lr": 0.5}})
+    tracker.log_step(1, {"a": {"kl/initial": 0.25, "ratio/max": 2.0, "lr": 0.5}})
+    assert tracker.close(60) == 0
+    run_id = tracker.run_ids()[1]["a"]
+    assert history(client, run_id, "kl/initial") == [(1, 0.25)]
+    assert history(client, run_id, "ratio/max") == [(1, 2.0)]
+    assert history(client, run_id, "lr") == [(0, 0.5), (1, 0.5)]
+    assert history(client, run_id, "nonfinite/count") == [(0, 2.0)]
+
+
+def test_evaluations_reach_the_child_and_the_parents_one_table_view(tmp_path, uri, client):
+    evaluations = [
+        Evaluation(
+            agent="b",
+            step=2,
+            task="held_out",
+            protocol=protocol,
+            mean=mean,
+            problems=[ProblemScore(problem_id="p", scores=[mean])],
+            counts={"correct": 0, "wrong": 1},
+        )
+        for protocol, mean in (("avg@8", 0.375), ("greedy", 0.25))
+    ]
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "evaluation")
+    tracker.log_evaluation("b", 2, evaluations)
+    assert tracker.close(60) == 0
+    parent, agents = tracker.run_ids()
+    assert history(client, agents["b"], "eval/held_out/avg_at_8") == [(2, 0.375)]
+    assert history(client, agents["b"], "eval/held_out/greedy") == [(2, 0.25)]
+    assert client.get_run(parent).data.metrics == {
+        "agent_b/held_out_avg_at_8": 0.375,
+        "agent_b/held_out_greedy": 0.25,
+    }
+
+
+def test_a_folder_arrives_in_its_agents_run_with_subfolders(tmp_path, uri, client):
+    checkpoint = tmp_path / "000003"
+    (checkpoint / "tokenizer").mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(bytes(range(256)))
+    (checkpoint / "tokenizer" / "tokenizer.json").write_text("{}")
+    tracker = Tracker(tmp_path / "run", uri)
+    begin(tracker, "artifacts")
+    tracker.log_artifact_folder("a", checkpoint, "checkpoint")
+    tracker.log_artifact_folder("b", tmp_path / "pruned", "checkpoint")
+    tracker.log_step(3, {"b": {"reward/mean": 0.5}})
+    assert tracker.close(60) == 0
+
+    _, agents = tracker.run_ids()
+    listed = client.list_artifacts(agents["a"], "checkpoint")
+    assert [(file.path, file.file_size) for file in listed if not file.is_dir] == [
+        ("checkpoint/model.safetensors", 256)
+    ]
+    (nested,) = client.list_artifacts(agents["a"], "checkpoint/tokenizer")
+    assert nested.path == "checkpoint/tokenizer/tokenizer.json"
+    fetched = client.download_artifacts(agents["a"], "checkpoint/model.safetensors", str(tmp_path))
+    assert Path(fetched).read_bytes() == bytes(range(256))
+    assert client.list_artifacts(agents["b"]) == []
+    assert history(client, agents["b"], "reward/mean") == [(3, 0.5)]  # not held up by the gone one
+
+
+def test_many_events_and_many_metrics_arrive_whole_and_in_order(tmp_path, uri, client):
+    steps, names = 250, [f"m/{number}" for number in range(30)]  # over each of MLflow's limits
+    offline = Tracker(tmp_path, None)
+    begin(offline, "many")
+    for step in range(steps):
+        offline.log_step(step, {"a": {name: step + index for index, name in enumerate(names)}})
+    assert sync(tmp_path, uri) == steps + 1
+    assert sync(tmp_path, uri) == 0
+    _, agents = offline.run_ids()
+    for index in (0, 17, 29):
+        points = history(client, agents["a"], f"m/{index}")
+        assert points == [(step, step + index) for step in range(steps)]
+
+
+def test_a_parameter_that_changed_on_resume_is_dropped_with_a_warning(
+    tmp_path, uri, client, caplog
+):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "params", rate=1e-6)
+    begin(tracker, "params", rate=2e-6)
+    log(tracker, range(1))
+    assert tracker.close(60) == 0
+    parent, agents = tracker.run_ids()
+    assert client.get_run(parent).data.params["update.learning_rate"] == "1e-06"
+    assert history(client, agents["a"], "reward/mean") == [(0, reward("a", 0))]
+    assert "MLflow refuses changed parameters" in caplog.text
+
+
+def test_equal_cells_of_two_sweeps_have_runs_of_their_own(tmp_path, uri, client):
+    for sweep in ("one", "two"):
+        tracker = Tracker(tmp_path / sweep, uri)
+        begin(tracker, "shared", sweep=sweep)
+        assert tracker.close(60) == 0
+    assert len(runs_of(client, "shared")) == 6
+
+
+def test_a_deleted_run_does_not_hold_up_the_others(tmp_path, uri, client, caplog):
+    tracker = Tracker(tmp_path, uri)
+    begin(tracker, "deleted")
+    assert tracker.flush(60) == 0
+    _, agents = tracker.run_ids()
+    client.delete_run(agents["a"])
+    log(tracker, range(2))
+    assert tracker.close(60) == 0
+    assert history(client, agents["b"], "reward/mean") == [(s, reward("b", s)) for s in range(2)]
+    assert "MLflow refuses metrics" in caplog.text
+
+
+def test_what_was_logged_while_the_server_was_down_arrives_in_order_when_it_is_up(tmp_path, caplog):
+    from mlflow.tracking import MlflowClient
+
+    port = free_port()
+    tracker = Tracker(tmp_path / "run", f"http://127.0.0.1:{port}")
+    begin(tracker, "down")
+    log(tracker, range(5))
+    assert tracker.flush(10) == 6
+    with mlflow_server(tmp_path / "server", port) as address:
+        log(tracker, range(5, 8))
+        assert tracker.flush(60) == 0
+        tracker.finish("FINISHED")
+        assert tracker.close(60) == 0
+        client = MlflowClient(tracking_uri=address)
+        _, agents = tracker.run_ids()
+        for agent, run_id in agents.items():
+            points = history(client, run_id, "reward/mean")
+            assert points == [(step, reward(agent, step)) for step in range(8)]
+    ours = [record for record in caplog.records if record.name.startswith("hacpo")]
+    assert [record.message.partition(" in ")[0] for record in ours] == [
+        "events for MLflow wait",
+        "MLflow answers again and has got the events that waited",
+    ]
+
+
+def test_a_sqlite_file_works_and_runs_that_vanished_are_made_again_with_their_history(tmp_path):
+    from mlflow.tracking import MlflowClient
+
+    database = tmp_path / "store" / "mlflow.db"
+    database.parent.mkdir()
+    address = f"sqlite:///{database}"
+    offline = Tracker(tmp_path / "run", None)
+    begin(offline, "sqlite")
+    log(offline, range(2))
+    assert sync(tmp_path / "run", address) == 3
+    parent, _ = Tracker(tmp_path / "run", None).run_ids()
+    assert (database.parent / "mlartifacts" / "night" / parent / "artifacts/config.yaml").exists()
+
+    client = MlflowClient(tracking_uri=address)
+    for run in runs_of(client, "sqlite"):
+        client.delete_run(run.info.run_id)
+    log(offline, range(2, 3))
+    assert sync(tmp_path / "run", address) == 4
+    new_parent, agents = Tracker(tmp_path / "run", None).run_ids()
+    assert new_parent != parent
+    assert history(client, agents["b"], "reward/mean") == [(s, reward("b", s)) for s in range(3)]
+
+
+class Stuck(BaseHTTPRequestHandler):
+    """Well by its own account, but every request hangs."""
+
+    def do_GET(self) -> None:
+        if self.path != "/health":
+            time.sleep(60)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"OK")
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_exit_while_mlflow_hangs_waits_no_longer_than_the_timeout(tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stuck)
+    server.daemon_threads = True
+    server.block_on_close = False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    code = f"""
+import sys, time
+from pathlib import Path
+from tests.integration.test_mlflow import begin
+from hacpo.tracking import Tracker
+tracker = Tracker(Path({str(tmp_path)!r}), "http://127.0.0.1:{server.server_port}")
+begin(tracker, "stuck")
+while "mlflow.tracking.client" not in sys.modules: time.sleep(0.1)
+time.sleep(1)
+begun = time.monotonic()
+unsent = tracker.close(1)
+print(unsent, time.monotonic() - begun, time.time(), flush=True)
+"""
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root
+    )
+    ended = time.time()
+    server.shutdown()
+    server.server_close()
+    unsent, waited, printed = run.stdout.split()
+    assert int(unsent) == 1
+    assert 0.9 < float(waited) < 3
+    assert ended - float(printed) < 3
+    assert run.stderr == ""
+
+
+def test_nothing_of_mlflows_own_is_printed(tmp_path, uri):
+    code = f"""
+from pathlib import Path
+from tests.integration.test_mlflow import begin, log
+from hacpo.tracking import Tracker
+tracker = Tracker(Path({str(tmp_path)!r}), {uri!r})
+begin(tracker, "quiet")
+log(tracker, range(2))
+tracker.finish("FINISHED")
+assert tracker.close(60) == 0
+"""
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root
+    )
+    assert (run.stdout, run.stderr) == ("", "")
+    assert json.loads((tmp_path / "tracking_state.json").read_text())["cursor"] == 4
