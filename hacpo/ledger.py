@@ -2,7 +2,8 @@
 
 Folder of one run:
     config.json                      the resolved RunConfig
-    steps/000012/rollout.A.parquet   a phase is done when its file stands under its final name
+    steps/000012/rollout.A.parquet   a phase is done when its file stands under its final name;
+                                     its sha256 stands beside it
     steps/000012/verify.A.parquet
     steps/000012/metrics.json        the step's summary
     checkpoints/000020/              see hacpo.checkpoints
@@ -12,6 +13,7 @@ Folder of one run:
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -109,14 +111,24 @@ class Ledger:
                 shutil.rmtree(folder)
 
     def _write_table(self, path: Path, columns: dict[str, list[Any]], schema: pa.Schema) -> None:
-        table = pa.table(columns, schema=schema)
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, write_page_checksum=True, compression="zstd")
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+        data = sink.getvalue().to_pybytes()
+        with atomic_path(_digest_file(path)) as temporary:
+            temporary.write_text(hashlib.sha256(data).hexdigest() + "\n")
+        with atomic_path(path) as temporary:  # last: the phase is done when this file stands
+            temporary.write_bytes(data)
 
     def _read_table(self, path: Path) -> list[dict[str, Any]]:
         with storage_errors(path):
-            table = pq.read_table(path, page_checksum_verification=True)
-        return list(table.to_pylist())
+            data = path.read_bytes()
+            if hashlib.sha256(data).hexdigest() != _digest_file(path).read_text().strip():
+                raise StorageError(f"{path}: damaged (sha256 differs); start the run afresh")
+        return list(pq.read_table(pa.BufferReader(data)).to_pylist())
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
 
 
 @contextlib.contextmanager
@@ -163,7 +175,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise StorageError(f"{error.filename or path}: no such file") from error
-    except (json.JSONDecodeError, pa.ArrowInvalid) as error:
+    except json.JSONDecodeError as error:
         raise StorageError(
             f"{path}: damaged ({error}); remove the run and start it again"
         ) from error

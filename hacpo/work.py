@@ -1,7 +1,7 @@
 """Working on a cell: claim it, keep its lease, train it, record it, finish or hand it back."""
 
 import contextlib
-import dataclasses
+import fcntl
 import logging
 import os
 import shutil
@@ -9,27 +9,29 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import yaml
 
 from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import Written, model_folder
 from hacpo.config import AgentConfig, RunConfig
-from hacpo.errors import HacpoError, LeaseLostError
+from hacpo.errors import HacpoError, LeaseLostError, StorageError
+from hacpo.ledger import storage_errors
 from hacpo.loop import LOCAL, Phases, train_run
 from hacpo.models.resolve import ensure_models
 from hacpo.places import code_version as code_version
 from hacpo.places import default_registry_url as default_registry_url
 from hacpo.places import run_id_of as run_id_of
 from hacpo.preflight import tracking_uri
-from hacpo.registry import Claim, Registry
+from hacpo.registry import CellView, Claim, Registry
 from hacpo.run import Run, close_run, home, run_folder, start_run
 from hacpo.tracking import Tracker
 from hacpo.types import Evaluation, StepSummary
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = float(os.environ.get("HACPO_LEASE_SECONDS", "60"))
 DRAIN_SECONDS = 30.0
 """How long a finished run waits for MLflow to take its last events; the rest stays in the spool."""
 
@@ -41,7 +43,14 @@ def claim_cell(
     cell_key: str | None = None,
     prefect_flow_run_id: str | None = None,
 ) -> Claim | None:
-    """The next cell to work on, or None; it is this process's until its lease is not renewed."""
+    """The next cell to work on, or None; it is this process's until its lease is not renewed.
+
+    A cell whose holder died on this machine is free at once, without waiting for its lease to pass.
+    """
+    if cell_key is not None:
+        free_dead(registry, [registry.cell(cell_key).cell])
+    elif sweep is not None:
+        free_dead(registry, registry.sweep(sweep).cells)
     return registry.claim(
         f"{socket.gethostname()}:{os.getpid()}",
         sweep=sweep,
@@ -52,6 +61,21 @@ def claim_cell(
         code_version=code_version(),
         prefect_flow_run_id=prefect_flow_run_id,
     )
+
+
+def free_dead(registry: Registry, cells: list[CellView]) -> None:
+    """End the leases of processes of this machine that are gone."""
+    for cell in cells:
+        if cell.state == "running" and cell.host == socket.gethostname() and cell.holder:
+            try:
+                os.kill(cell.pid or 0, 0)
+            except ProcessLookupError:
+                if registry.end_lease(cell.key, cell.holder):
+                    logger.warning(
+                        "%s: %s is gone, the cell is free again", cell.label, cell.holder
+                    )
+            except PermissionError:
+                pass  # alive, somebody else's
 
 
 def work_on(
@@ -65,7 +89,7 @@ def work_on(
     run_id = run_id_of(claim.cell_key)
     tracker = None
     try:
-        with _lease(registry, claim) as tell:
+        with _lease(registry, claim) as tell, _alone(run_folder(run_id)):
             config = RunConfig.model_validate(claim.config)
             registry.start_step_total(claim, 0 if config.rule == "initial" else config.steps)
             ensure_models([a.model for a in config.agents.values()], home(), tell)
@@ -130,10 +154,9 @@ class CellRecorder:
         self._registry.record_evaluation(self._claim, evaluation, identity_key=key)
 
     def earlier_evaluation(self, agent: str, task: str, protocol: str) -> Evaluation | None:
-        found = self._registry.find_evaluation(
-            self._initial_keys[agent], task=task, protocol=protocol
+        return self._registry.find_evaluation(
+            self._initial_keys[agent], task=task, protocol=protocol, agent=agent
         )
-        return None if found is None else dataclasses.replace(found, agent=agent)
 
 
 def forget_results(registry: Registry, cell_key: str) -> None:
@@ -161,7 +184,11 @@ def _lease(registry: Registry, claim: Claim) -> Iterator[Callable[[str], None]]:
             if activity == told["sent"] and time.monotonic() < due:
                 continue
             try:
-                registry.heartbeat(claim, activity=activity)
+                if not registry.heartbeat(claim, activity=activity):
+                    logger.warning(
+                        "%s: the lease is lost; this run stops at its next write", claim.label
+                    )
+                    return
                 told["sent"] = activity
             except HacpoError as error:  # the step's own write decides; a beat may be missed
                 logger.warning("lease not renewed: %s", error)
@@ -179,6 +206,26 @@ def _lease(registry: Registry, claim: Claim) -> Iterator[Callable[[str], None]]:
     finally:
         ended.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder, such as an old holder that slept over its lease."""
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    with lock:
+        deadline = time.monotonic() + LEASE_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StorageError(f"{folder}: another process still writes here") from None
+                time.sleep(0.2)
+            else:
+                break
+        yield
 
 
 def _introduce(tracker: Tracker, claim: Claim, config: RunConfig) -> None:

@@ -109,10 +109,10 @@ def _hashed(file: Path, known: list[int | str] | None) -> list[int | str]:
 
 def _read_notes(notes: Path) -> dict[str, list[int | str]]:
     try:
-        known: dict[str, list[int | str]] = json.loads(notes.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(notes.read_text(encoding="utf-8"))
+        return {str(name): list(facts) for name, facts in known.items()}
+    except (OSError, ValueError, AttributeError, TypeError):  # absent or damaged
         return {}
-    return known
 
 
 def _write_notes(notes: Path, files: dict[str, list[int | str]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from hacpo.config import AgentConfig
 from hacpo.errors import DataError
@@ -84,6 +85,7 @@ def load_policy(
     Raises:
         DataError: missing or unreadable weights.
     """
+    transformers_logging.disable_progress_bar()  # a bar per checkpoint drowns the run's own lines
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             model,

@@ -5,6 +5,7 @@ Axes: S sums, B rows of a batch, T tokens (padded right).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import logging
 
 from hacpo.models.recipes import Recipe
 from hacpo.problems import arithmetic
@@ -26,6 +28,8 @@ from hacpo.problems import arithmetic
 PAD, END = "<pad>", "<end>"
 MAX_POSITIONS = 64
 _REPORT_EVERY = 20
+_ABSENT = "<unknown>"
+"""In no vocabulary: a character that an agent does not know is an error and not left out."""
 
 
 def pretrain(recipe: Recipe, progress: Callable[[str], None]) -> tuple[Any, Any]:
@@ -35,7 +39,7 @@ def pretrain(recipe: Recipe, progress: Callable[[str], None]) -> tuple[Any, Any]
     global random state is left alone.
     """
     tokenizer = make_tokenizer(recipe)
-    data = _tokenize(tokenizer)
+    data = tokenize_solutions(tokenizer)
     generator = torch.Generator().manual_seed(recipe.seed)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.enable_grad():
         torch.manual_seed(recipe.seed)
@@ -55,6 +59,18 @@ def pretrain(recipe: Recipe, progress: Callable[[str], None]) -> tuple[Any, Any]
     return model.eval(), tokenizer
 
 
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write an ordinary model folder, without a progress bar."""
+    shows_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    finally:
+        if shows_bars:
+            logging.enable_progress_bar()
+
+
 def make_tokenizer(recipe: Recipe) -> Any:
     """An ordinary fast tokenizer that decodes exactly what it encodes and adds nothing."""
     characters = list(arithmetic.CHARACTERS)
@@ -69,7 +85,9 @@ def make_tokenizer(recipe: Recipe) -> Any:
         case "merges":
             merged = recipe.merges.split()
             merges = [(token[0], token[1]) for token in merged]
-            tokenizer = Tokenizer(models.BPE(_vocabulary(characters + merged), merges))
+            tokenizer = Tokenizer(
+                models.BPE(_vocabulary(characters + merged), merges, unk_token=_ABSENT)
+            )
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -128,7 +146,7 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Data:
+class Solutions:
     """Both writings of every sum of the train split; index 1 of the second axis is careless."""
 
     token_ids: Tensor
@@ -139,30 +157,29 @@ class _Data:
     """They come first."""
 
 
-def _tokenize(tokenizer: Any) -> _Data:
+def tokenize_solutions(tokenizer: Any) -> Solutions:
+    """All that an agent learns from."""
     sums = arithmetic.splits()[0]
     problems = [arithmetic.problem_of(numbers).problem for numbers in sums for _ in range(2)]
     solutions = [arithmetic.solution_text(n, careless=c) for n in sums for c in (False, True)]
-    prompts: list[list[int]] = tokenizer(problems)["input_ids"]
-    responses: list[list[int]] = tokenizer(solutions)["input_ids"]
-    rows = [(p, [*r, tokenizer.eos_token_id]) for p, r in zip(prompts, responses, strict=True)]
+    encode = tokenizer.backend_tokenizer.encode_batch_fast
+    prompts, responses = encode(problems), encode(solutions)
+    end = tokenizer.eos_token_id
+    rows = [(p.ids, [*r.ids, end]) for p, r in zip(prompts, responses, strict=True)]
     width = max(len(prompt) + len(response) for prompt, response in rows)
     pads = [width - len(prompt) - len(response) for prompt, response in rows]
-    padded = zip(rows, pads, strict=True)
-    # never learned nor attended to: any id serves
-    ids = [p + r + [tokenizer.eos_token_id] * pad for (p, r), pad in padded]
-    learned = [
-        [False] * len(p) + [True] * len(r) + [False] * pad
-        for (p, r), pad in zip(rows, pads, strict=True)
-    ]
-    return _Data(
+    padded = [(p, r, pad) for (p, r), pad in zip(rows, pads, strict=True)]
+    # the padding is neither learned nor attended to: any id serves
+    ids = [p + r + [end] * pad for p, r, pad in padded]
+    learned = [[False] * len(p) + [True] * len(r) + [False] * pad for p, r, pad in padded]
+    return Solutions(
         token_ids=torch.tensor(ids).view(len(sums), 2, width),
         is_learned=torch.tensor(learned).view(len(sums), 2, width),
         num_additions=sum(operator == "+" for _, operator, _ in sums),
     )
 
 
-def _draw(data: _Data, recipe: Recipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _draw(data: Solutions, recipe: Recipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """A fresh batch: (token ids, learned positions), both [B, T]."""
     half, rest = recipe.batch_rows // 2, recipe.batch_rows - recipe.batch_rows // 2
     num_sums, num_additions = len(data.token_ids), data.num_additions

@@ -27,17 +27,17 @@ class Recipe:
     layers: int
     heads: int = 4
     intermediate: int
-    initializer_range: float = 0.06
-    """Three times the usual one: such narrow models learn twice as fast from there."""
+    initializer_range: float = 0.09
+    """About width ** -0.5: such narrow models learn twice as fast from there as from 0.02."""
     tokenizer: Literal["characters", "digit_pairs", "merges"]
     merges: str = ""
     """Two-character tokens in order of merging, separated by spaces."""
     careless_additions: float
     careless_subtractions: float
-    batches: int
-    batch_rows: int
+    batches: int = 300
+    batch_rows: int = 48
     """Half of them additions."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     warmup: int = 20
     final_rate: float = 0.05
     """Share of the learning rate that is left at the end of its linear decay."""
@@ -54,8 +54,6 @@ EMBEDDED = {
         tokenizer="characters",
         careless_additions=0.30,
         careless_subtractions=0.97,
-        batches=400,
-        batch_rows=48,
     ),
     "b": Recipe(
         architecture="llama",
@@ -65,8 +63,6 @@ EMBEDDED = {
         tokenizer="digit_pairs",
         careless_additions=0.97,
         careless_subtractions=0.30,
-        batches=400,
-        batch_rows=48,
     ),
     "c": Recipe(
         architecture="gpt2",
@@ -81,8 +77,6 @@ EMBEDDED = {
         ),
         careless_additions=0.75,
         careless_subtractions=0.75,
-        batches=400,
-        batch_rows=48,
     ),
 }
 
@@ -99,12 +93,15 @@ def recipe(name: str) -> Recipe:
     return EMBEDDED[name]
 
 
-@lru_cache
 def recipe_hash(name: str) -> str:
-    """sha256 over the recipe and every text that the agent learns from."""
-    digest = hashlib.sha256()
-    canonical = {"version": RECIPE_VERSION, **asdict(recipe(name))}
-    digest.update(json.dumps(canonical, sort_keys=True).encode())
+    """sha256 over an embedded agent's recipe and every text that it learns from."""
+    return _hash(recipe(name))
+
+
+@lru_cache
+def _hash(recipe: Recipe) -> str:
+    canonical = {"version": RECIPE_VERSION, **asdict(recipe)}
+    digest = hashlib.sha256(json.dumps(canonical, sort_keys=True).encode())
     digest.update(arithmetic.CHARACTERS.encode())
     for numbers in arithmetic.splits()[0]:
         for careless in (False, True):

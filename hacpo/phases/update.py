@@ -15,6 +15,7 @@ from hacpo.algorithm import (
     finish_extremes,
     finish_means,
     kl_k3,
+    loss_denominator,
     mean_logprob,
     merge_extremes,
     merge_statistics,
@@ -26,6 +27,7 @@ from hacpo.algorithm import (
     token_extremes,
     token_objective,
     token_statistics,
+    update_loss,
 )
 from hacpo.algorithm.stats import Extremes, Statistics
 from hacpo.models.policy import Scores, micro_batches
@@ -84,9 +86,9 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
     totals = _Totals()
     for update_index, problems in enumerate(updates):
         rows = {r.view.rollout_id: r for p in problems for r in rows_by_problem[p]}
-        planned = len(problems) * num_sources * per_source
-        if config.algorithm.denominator == "per_source":
-            planned = len(problems) * per_source
+        planned = loss_denominator(
+            len(problems), per_source, num_sources, config.algorithm.denominator
+        )
         floor = None
         if config.rule == "hacpo":
             settings = config.algorithm
@@ -99,7 +101,7 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
                     scores = agent.policy.score(views)
                     objective_B = _objective(run, pool, micro, scores, floor, initial, totals)
                 if with_signal:
-                    agent.learner.backward(-objective_B.sum() / planned)
+                    agent.learner.backward(update_loss(objective_B, planned))
         norm, taken = agent.learner.optim_step()
         totals.norms.append(norm)
         totals.skipped += not taken

@@ -35,7 +35,7 @@ def client(uri: str) -> Any:
 
 def begin(tracker: Tracker, cell: str, sweep: str = "night", rate: float = 1e-6) -> None:
     tracker.start(
-        experiment=sweep,
+        experiment="night",
         run_name="hacpo a+b s0",
         params={"method": "hacpo", "update": {"learning_rate": rate}},
         tags={
@@ -277,6 +277,23 @@ def test_equal_cells_of_two_sweeps_have_runs_of_their_own(tmp_path, uri, client)
         begin(tracker, "shared", sweep=sweep)
         assert tracker.close(60) == 0
     assert len(runs_of(client, "shared")) == 6
+
+
+def test_a_run_ends_only_after_its_last_metrics(tmp_path, uri, client, monkeypatch):
+    calls = []
+
+    class Recording:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(client, name)
+
+    monkeypatch.setattr("hacpo.tracking.sender._connect", lambda uri: Recording())
+    offline = Tracker(tmp_path, None)
+    begin(offline, "order")
+    log(offline, range(2))
+    offline.finish("FINISHED")
+    assert sync(tmp_path, uri) == 4
+    assert calls[-4:] == ["log_batch"] * 3 + ["set_terminated"]  # looked up once for three runs
 
 
 def test_a_deleted_run_does_not_hold_up_the_others(tmp_path, uri, client, caplog):

@@ -1,0 +1,1 @@
+"""Thin Prefect flows around the library; nothing in `hacpo` imports this."""

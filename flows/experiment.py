@@ -1,0 +1,84 @@
+"""`hacpo-experiment`: works on a sweep's cells, one after another, in one warm process."""
+
+import logging
+from typing import Annotated, Any
+from uuid import UUID
+
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+from pydantic import Field
+
+from flows.links import artifact_key, cell_links, mlflow_experiment_url
+from hacpo.errors import HacpoError, LeaseLostError
+from hacpo.places import default_registry_url
+from hacpo.registry import Claim, Registry
+
+
+@flow(name="hacpo-experiment", retries=0, persist_result=False)
+def hacpo_experiment(
+    sweep: Annotated[str, Field(min_length=1)],
+    limit: Annotated[int, Field(ge=1)] = 1,
+    offline: bool = False,
+) -> State[Any]:
+    """Claim cells of a sweep and train them.
+
+    Args:
+        sweep: Name of a registered sweep.
+        limit: Cells to work on at most; the run ends earlier when none is left.
+        offline: Don't contact MLflow; its events stay in the run's folder.
+    """
+    # Loads torch: the deployment must not, and a grid's process imports this package too.
+    from flows.phases import PREFECT
+    from hacpo.work import claim_cell, work_on
+
+    log = get_run_logger()
+    done, failed = 0, []
+    with Registry.open(default_registry_url()) as registry:
+        for _ in range(limit):
+            claim = claim_cell(registry, sweep=sweep, prefect_flow_run_id=flow_run.get_id())
+            if claim is None:
+                break
+            _rename(f"{claim.label} ({sweep})")
+            log.info("%s: attempt %d", claim.label, claim.attempt)
+            try:
+                work_on(registry, claim, phases=PREFECT, offline=offline)
+                done += 1
+            except LeaseLostError as error:  # someone else works on it now
+                log.warning("%s", error)
+            except Exception as error:
+                log.log(logging.ERROR, "%s: %s", claim.label, error, exc_info=_surprising(error))
+                failed.append(f"{claim.label}: {_one_line(error)}")
+            _link(registry, sweep, claim)
+    if failed:
+        return Failed(message="; ".join(failed))
+    return Completed(message=f"{done} cells done" if done else "no cell was left to work on")
+
+
+def _surprising(error: Exception) -> bool:
+    """Whether its traceback helps: a HacpoError says it all in one line."""
+    return not isinstance(error, HacpoError)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _rename(name: str) -> None:
+    """So that the list of runs shows which cell is being worked on."""
+    if flow_run_id := flow_run.get_id():
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(flow_run_id), name=name)
+
+
+def _link(registry: Registry, sweep: str, claim: Claim) -> None:
+    """Show what became of the cell, and where its curves are."""
+    cell = registry.cell(claim.cell_key).cell
+    links = cell_links(cell, mlflow_experiment_url(claim.config["name"]))
+    lines = [f"**{claim.label}** of sweep {sweep}: {cell.state}", *links.values()]
+    create_markdown_artifact(
+        key=artifact_key("cell", sweep, claim.cell_key[:12]), markdown="\n\n".join(lines)
+    )

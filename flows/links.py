@@ -1,0 +1,58 @@
+"""Where a sweep, a cell and a run can be looked at, and Prefect artifacts that say so."""
+
+import json
+import os
+import re
+import urllib.parse
+import urllib.request
+
+from prefect.utilities.urls import url_for
+
+from hacpo.registry import CellView, SweepView
+
+
+def prefect_url(flow_run_id: str | None) -> str | None:
+    """The page of a flow run."""
+    return url_for("flow-run", flow_run_id) if flow_run_id else None
+
+
+def mlflow_experiment_url(name: str, uri: str | None = None) -> str | None:
+    """The page of an experiment, None while there is none or no server that answers."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or ""
+    if not uri.startswith("http"):
+        return None
+    asked = urllib.parse.urlencode({"experiment_name": name})
+    address = f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name?{asked}"
+    try:
+        with urllib.request.urlopen(address, timeout=5) as reply:
+            experiment = json.load(reply)["experiment"]["experiment_id"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return f"{uri.rstrip('/')}/#/experiments/{experiment}"
+
+
+def artifact_key(*parts: str) -> str:
+    """Prefect takes lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+
+
+def cell_links(cell: CellView, experiment_url: str | None) -> dict[str, str]:
+    """Markdown links to a cell's latest runs, by what they lead to."""
+    links: dict[str, str] = {}
+    if flow_run := prefect_url(cell.prefect_flow_run_id):
+        links["Prefect"] = f"[run]({flow_run})"
+    if experiment_url and cell.mlflow_run_id:
+        links["MLflow"] = f"[curves]({experiment_url}/runs/{cell.mlflow_run_id})"
+    return links
+
+
+def cell_table(view: SweepView) -> str:
+    """Every cell of a sweep as a Markdown table with links."""
+    lines = ["| cell | state | steps | rollouts | links |", "|---|---|---|---|---|"]
+    for cell in view.cells:
+        links = " · ".join(cell_links(cell, view.mlflow_experiment_url).values())
+        state = f"{cell.state}: {cell.error}" if cell.error else cell.state
+        steps = f"{cell.steps_done}/{cell.steps_total or '?'}"
+        columns = [cell.label, state.replace("|", "\\|"), steps, str(cell.rollouts), links]
+        lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines)

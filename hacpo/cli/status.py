@@ -1,0 +1,120 @@
+"""`hacpo status`: what is queued, running, done. Quick, so that it can be asked often."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hacpo.cli.errors import examples, say
+from hacpo.cli.output import Json, console, plain_table, print_json, rewards_text
+from hacpo.cli.stored import find_registry, open_registry
+
+if TYPE_CHECKING:
+    from hacpo.registry import CellView, StateCounts, SweepRow, SweepView
+
+EXAMPLES = examples(
+    "hacpo status                    # every sweep",
+    "hacpo status embedded           # the cells of one",
+    "hacpo status embedded --watch   # until nothing is queued or running",
+    "hacpo status embedded --json | jq '.cells[] | select(.state == \"failed\") | .error'",
+)
+STATES = ("done", "running", "queued", "failed")
+REFRESH_SECONDS = 2.0
+
+
+def status(
+    sweep: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="Show this sweep's cells.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Refresh until nothing is queued or running.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what is queued, running, done and failed."""
+    if watch and not json:
+        _watch(sweep)
+    elif sweep is not None:
+        with open_registry() as registry:
+            view = registry.sweep(sweep)
+        if json:
+            print_json(view)
+        else:
+            console().print(_cells(view))
+    else:
+        sweeps = _sweeps()
+        if json:
+            print_json({"sweeps": sweeps})
+        elif sweeps:
+            console().print(_list(sweeps))
+        else:
+            say("nothing is queued yet: start with `hacpo run CONFIG`")
+
+
+def _sweeps() -> "list[SweepRow]":
+    registry = find_registry()
+    if registry is None:
+        return []
+    with registry:
+        return registry.sweeps()
+
+
+def _watch(sweep: str | None) -> None:
+    from rich.live import Live
+
+    with open_registry() as registry, Live(console=console(), auto_refresh=False) as live:
+        while True:
+            if sweep is not None:
+                view = registry.sweep(sweep)
+                shown, unfinished = _cells(view), view.counts.unfinished
+            else:
+                sweeps = registry.sweeps()
+                shown = _list(sweeps)
+                unfinished = sum(row.counts.unfinished for row in sweeps)
+            live.update(shown, refresh=True)
+            if not unfinished:
+                return
+            time.sleep(REFRESH_SECONDS)
+
+
+def _list(sweeps: "list[SweepRow]") -> RenderableType:
+    table = plain_table("sweep", "cells", *STATES, "submitted", "by", numbers=("cells", *STATES))
+    for row in sweeps:
+        counts = [str(getattr(row.counts, state) or "-") for state in STATES]
+        when = row.submitted.astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(Text(row.name), str(row.counts.total), *counts, when, Text(row.owner))
+    return table
+
+
+def _cells(view: "SweepView") -> RenderableType:
+    table = plain_table("cell", "key", "state", "step", "reward", "now", numbers=("step",))
+    for cell in view.cells:
+        rewards = {name: agent.reward for name, agent in cell.agents.items()}
+        known = any(reward is not None for reward in rewards.values())
+        table.add_row(
+            Text(cell.label),
+            cell.key[:8],
+            cell.state,
+            f"{cell.steps_done}/{cell.steps_total}" if cell.steps_total else "-",
+            Text(rewards_text(rewards) if known else "-"),
+            Text(_now(cell)),
+        )
+    return Group(Text(f"{view.name}: {_counts(view.counts)}", style="bold"), table)
+
+
+def _now(cell: "CellView") -> str:
+    if cell.state == "failed":
+        return f"{cell.error_kind}: {cell.error}"
+    if cell.stale:
+        return f"its process on {cell.host} vanished; the next free one goes on"
+    if cell.state == "running":
+        pace = f"{cell.seconds_per_step:.1f} s/step" if cell.seconds_per_step else ""
+        return ", ".join(part for part in (cell.activity, pace, f"on {cell.host}") if part)
+    return f"attempt {cell.attempts} failed: {cell.error}" if cell.error else ""
+
+
+def _counts(counts: "StateCounts") -> str:
+    parts = [f"{getattr(counts, state)} {state}" for state in STATES if getattr(counts, state)]
+    return f"{counts.total} cells: {', '.join(parts)}"

@@ -1,0 +1,1 @@
+"""Held-out evaluation; the only caller of lm_eval."""

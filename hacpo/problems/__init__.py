@@ -1,0 +1,5 @@
+"""Verifiable questions: the embedded ones and people's own files."""
+
+from hacpo.problems.source import check_disjoint, load_problems, problems_digest, step_problems
+
+__all__ = ["check_disjoint", "load_problems", "problems_digest", "step_problems"]

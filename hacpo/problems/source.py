@@ -1,0 +1,88 @@
+"""Where problems come from, how a set is identified, and which of them a step works on."""
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from hacpo.errors import DataError
+from hacpo.problems import arithmetic
+from hacpo.problems.jsonl import read_problems
+from hacpo.types import Problem
+
+EMBEDDED = ("embedded:train", "embedded:held_out")
+
+
+def load_problems(spec: str) -> list[Problem]:
+    """Problems of `embedded:train`, `embedded:held_out` or a JSONL file, in a fixed order.
+
+    Raises:
+        DataError: unknown name, or a file that cannot be used (see `read_problems`).
+    """
+    if spec in EMBEDDED:
+        sums = arithmetic.splits()[EMBEDDED.index(spec)]
+        return [arithmetic.problem_of(numbers) for numbers in sums]
+    if spec.startswith("embedded:"):
+        raise DataError(f"unknown problems {spec!r}: choose {', '.join(EMBEDDED)} or a JSONL file")
+    return read_problems(Path(spec).expanduser())
+
+
+def problems_digest(problems: Sequence[Problem]) -> str:
+    """sha256 over ids, texts and answers in order: equal digests are the same data."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        fields = [problem.id, problem.problem, problem.answer]
+        digest.update(json.dumps(fields, ensure_ascii=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def check_disjoint(train: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+    """Refuse held-out problems that are also trained on; texts count, not only ids.
+
+    Raises:
+        DataError: how many are shared, with one example.
+    """
+    texts = {_plain(problem.problem): problem.id for problem in train}
+    shared = [problem for problem in held_out if _plain(problem.problem) in texts]
+    if shared:
+        first = shared[0]
+        raise DataError(
+            f"{len(shared)} of {len(held_out)} held-out problems are also in the train set, such "
+            f"as {first.id!r} (train id {texts[_plain(first.problem)]!r}); remove them from one"
+        )
+
+
+def step_problems(
+    problems: Sequence[Problem], step: int, per_step: int, seed: int
+) -> list[Problem]:
+    """The problems of one step, a pure function of (seed, step).
+
+    Each epoch is its own permutation of all problems, cut into whole steps; what is left at the
+    end of an epoch is dropped.
+
+    Raises:
+        DataError: fewer problems than one step needs.
+    """
+    steps_per_epoch = len(problems) // per_step
+    if steps_per_epoch == 0:
+        raise DataError(
+            f"there are {len(problems)} problems but a step needs {per_step}: "
+            "lower update.problems_per_step or add problems"
+        )
+    epoch, index = divmod(step, steps_per_epoch)
+    order = _permutation(len(problems), seed, epoch)
+    return [problems[i] for i in order[index * per_step : (index + 1) * per_step]]
+
+
+@lru_cache(maxsize=8)
+def _permutation(count: int, seed: int, epoch: int) -> tuple[int, ...]:
+    order = list(range(count))
+    random.Random(f"problems {seed} {epoch}").shuffle(order)
+    return tuple(order)
+
+
+def _plain(text: str) -> str:
+    """The text without differences of white space."""
+    return " ".join(text.split())

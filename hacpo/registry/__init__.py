@@ -1,0 +1,101 @@
+"""The registry: every cell of every grid, who works on it, and what came out.
+
+Read base.py for the contract, then submit.py, execute.py, record.py and query.py, which are what
+people ask, what processes do, what they learn, and what is shown.
+"""
+
+from types import TracebackType
+
+from hacpo.registry.base import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    LOST,
+    QUEUED,
+    RUNNING,
+    AgentView,
+    CellDetail,
+    CellView,
+    CheckpointRow,
+    Claim,
+    CostRow,
+    EvaluationRow,
+    RunView,
+    StateCounts,
+    StepRow,
+    SubmitCounts,
+    SweepRow,
+    SweepView,
+)
+from hacpo.registry.database import Clock, Database
+from hacpo.registry.query import Query
+from hacpo.registry.record import Record
+from hacpo.registry.submit import Submit
+
+
+class Registry(Submit, Record, Query):
+    """One registry, open; `Registry.open` makes it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str, *, clock: Clock | None = None) -> "Registry":
+        """Open a registry, creating or upgrading its tables; any number may open it at once.
+
+        Args:
+            url: `sqlite:///folder/registry.db` or `postgresql://user@host/database`.
+            clock: replaces the database's time, for tests.
+        Raises:
+            RegistryError: not reachable or writable, of a newer schema, or not a registry.
+        """
+        database = Database(url, clock)
+        try:
+            database.prepare()
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self._database.name
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> "Registry":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+__all__ = [
+    "CANCELLED",
+    "DONE",
+    "FAILED",
+    "LOST",
+    "QUEUED",
+    "RUNNING",
+    "AgentView",
+    "CellDetail",
+    "CellView",
+    "CheckpointRow",
+    "Claim",
+    "CostRow",
+    "EvaluationRow",
+    "Registry",
+    "RunView",
+    "StateCounts",
+    "StepRow",
+    "SubmitCounts",
+    "SweepRow",
+    "SweepView",
+]

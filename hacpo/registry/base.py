@@ -1,0 +1,272 @@
+"""The contract of the registry, and the plain data that it hands out.
+
+**Work.** A sweep is a named list of cells; a cell is one training, known by its key. Equal keys are
+one row, so sweeps share cells and no work is done twice. Each sweep keeps its own label, method
+column and combination for a shared cell.
+
+**States of a cell.** queued -> running -> done | failed. A running cell has a lease; once the lease
+has passed, the cell counts as queued again (or as failed, kind `lost`, when no attempts are left),
+in every view and for the next claim. Submitting a sweep again puts its failed cells back to queued.
+
+**Attempts.** A claim takes one cell, raises its fencing token and opens a run. It is atomic: of any
+number of processes exactly one gets the cell. What a claim's holder writes is accepted only while
+its token is the cell's; otherwise `LeaseLostError`, and the holder must stop. Each accepted write
+renews the lease, so a heartbeat is needed only between writes.
+
+**Facts.** Steps, evaluations, checkpoints and costs belong to the cell, not to the attempt: a
+replayed step overwrites itself. Steps are numbered from 0; after step 0 `steps_done` is 1.
+
+**Transactions.** Every method is one transaction: it happens whole or not at all.
+
+**Errors.** Database trouble is a `RegistryError` of one line that names the registry without its
+password.
+
+**Processes.** A Registry may be used by several threads. A spawned process opens its own; do not
+carry one across fork.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+QUEUED = "queued"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
+CANCELLED = "cancelled"
+"""Of a run that was released; its cell is queued again."""
+LOST = "lost"
+"""The error kind of an attempt whose lease passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateCounts:
+    """Distinct cells by state."""
+
+    queued: int = 0
+    """Claimable, those with a passed lease included."""
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.queued + self.running + self.done + self.failed
+
+    @property
+    def unfinished(self) -> int:
+        return self.queued + self.running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitCounts:
+    """What a submission found, in distinct cells."""
+
+    new: int
+    queued: int
+    """Already waiting."""
+    running: int
+    done: int
+    failed: int
+    """Had failed; now queued again with all their attempts."""
+
+    @property
+    def total(self) -> int:
+        return self.new + self.queued + self.running + self.done + self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to work on one cell; pass it to every write."""
+
+    cell_key: str
+    cell_id: int
+    run_db_id: int
+    attempt: int
+    """From 1; a released attempt is not counted."""
+    token: int
+    """Rises at every claim of the cell."""
+    holder: str
+    lease_seconds: float
+    label: str
+    config: dict[str, Any]
+    agents: dict[str, dict[str, str]]
+    """agent -> {model, identity}, in the order of the submission."""
+    mlflow_run_id: str | None
+    """Of an earlier attempt, to be continued."""
+    mlflow_agent_run_ids: dict[str, str]
+    """agent -> its MLflow child run of an earlier attempt; empty at first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """One sweep in the list of sweeps."""
+
+    name: str
+    owner: str
+    created: datetime
+    submitted: datetime
+    """The latest submission."""
+    priority: int
+    prefect_flow_run_id: str | None
+    mlflow_experiment_url: str | None
+    counts: StateCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """Where one agent of a cell stands."""
+
+    agent: str
+    model: str
+    identity: str
+    mlflow_run_id: str | None
+    reward: float | None
+    """Mean reward of the latest step; None before the first, and if nothing was graded."""
+    reward_recent: float | None
+    """Over the last five steps."""
+    capability: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellView:
+    """Where a cell stands; label, method and combination are those of the sweep asked for."""
+
+    key: str
+    label: str
+    method: str
+    combination: str
+    seed: int
+    state: str
+    stale: bool
+    """Its lease passed and nobody has claimed it again: the holder vanished."""
+    attempts: int
+    max_attempts: int
+    steps_done: int
+    steps_total: int
+    """0 until the run has told it."""
+    activity: str
+    rollouts: int
+    """Sampled so far, over all agents."""
+    rollouts_planned: int
+    seconds_per_step: float | None
+    """Over the last five steps."""
+    agents: dict[str, AgentView]
+    error: str | None
+    error_kind: str | None
+    holder: str | None
+    """While it runs, and if stale."""
+    host: str | None
+    """This and the following: of the latest attempt."""
+    pid: int | None
+    device: str | None
+    code_version: str | None
+    heartbeat_age: float | None
+    """Seconds; while it runs, and if stale."""
+    started: datetime | None
+    ended: datetime | None
+    prefect_flow_run_id: str | None
+    mlflow_run_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepView(SweepRow):
+    """A sweep with its cells, in the order of the submission."""
+
+    config: dict[str, Any]
+    cells: list[CellView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One attempt at a cell."""
+
+    run_db_id: int
+    attempt: int
+    state: str
+    """running, done, failed, or cancelled (released)."""
+    holder: str
+    host: str
+    pid: int
+    device: str | None
+    code_version: str
+    prefect_flow_run_id: str | None
+    mlflow_run_id: str | None
+    started: datetime
+    heartbeat: datetime
+    ended: datetime | None
+    error: str | None
+    error_kind: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """A complete checkpoint."""
+
+    step: int
+    path: str
+    bytes: int
+    sha256: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellDetail:
+    """Everything about one cell but its steps and scores."""
+
+    cell: CellView
+    config: dict[str, Any]
+    sweeps: list[str]
+    runs: list[RunView]
+    checkpoints: list[CheckpointRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One agent's step."""
+
+    step: int
+    agent: str
+    reward_mean: float
+    capability: float
+    rollouts: int
+    tokens: int
+    seconds: float
+    """Of the whole step, all agents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRow:
+    """One evaluation, named as the sweep names its cell."""
+
+    cell_key: str
+    label: str
+    method: str
+    seed: int
+    combination: str
+    agent: str
+    identity: str
+    model: str
+    step: int
+    task: str
+    protocol: str
+    mean: float
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """What one agent of a cell cost so far, named as the sweep names its cell."""
+
+    cell_key: str
+    label: str
+    method: str
+    seed: int
+    combination: str
+    agent: str
+    identity: str
+    model: str
+    rollouts_generated: int
+    rollouts_consumed: int
+    tokens: int
+    device_seconds: float

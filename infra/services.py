@@ -1,0 +1,344 @@
+"""Starts, stops and shows the four services of one machine: Prefect, MLflow and two workers.
+
+    python infra/services.py start | stop | status
+
+Standard library only. State, logs and process ids lie under HACPO_HOME (.hacpo); everything listens
+on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (one a core).
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+HOME = Path(os.environ.get("HACPO_HOME") or CHECKOUT / ".hacpo").absolute()
+BIN = Path(sys.executable).parent
+PROC = Path("/proc")
+LINUX = (PROC / "self" / "stat").exists()
+START_SECONDS = 120
+STOP_SECONDS = 20
+THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
+
+
+class ServiceError(Exception):
+    """One line for a person."""
+
+
+def number(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ServiceError(f"{variable}={text} is not a number that can be used")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One process group of ours; `pids/NAME` holds its leader, when that started, and its port."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    port: int | None = None
+    port_variable: str = ""
+    health: str = ""
+
+    @property
+    def log(self) -> Path:
+        return HOME / "logs" / f"{self.name}.log"
+
+    @property
+    def pid_file(self) -> Path:
+        return HOME / "pids" / self.name
+
+    def pid(self) -> int | None:
+        """The leader, if it is alive and the process that we started."""
+        recorded = running(self.name)
+        return recorded[0] if recorded else None
+
+    def healthy(self) -> bool:
+        if not self.health:
+            return self.pid() is not None
+        return answers(f"http://127.0.0.1:{self.port}{self.health}")
+
+    def check_port(self) -> None:
+        recorded = running(self.name)
+        if recorded and recorded[1] != (self.port or 0):
+            raise ServiceError(
+                f"{self.name} already runs on port {recorded[1]}: "
+                "`bash infra/quickstart.sh --stop` before moving it"
+            )
+        if self.port and not recorded and in_use(self.port):
+            raise ServiceError(
+                f"port {self.port} for {self.name} is in use by another program: "
+                f"stop that one, or set {self.port_variable} to a free port"
+            )
+
+    def start(self) -> None:
+        for folder in (self.log.parent, self.pid_file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            # A session of its own: it outlives this script, and Ctrl-C in the terminal. Popen from
+            # Python leaves SIGINT alone, which a shell's `&` would have it ignore.
+            process = subprocess.Popen(
+                self.command,
+                cwd=CHECKOUT,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid_file.write_text(f"{process.pid} {started_at(process.pid)} {self.port or 0}\n")
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self.healthy():
+            if self.pid() is None or time.monotonic() > deadline:
+                tail = self.log.read_text(errors="replace").strip().splitlines()[-15:]
+                raise ServiceError("\n".join([*tail, f"{self.name} did not start: see {self.log}"]))
+            time.sleep(0.2)
+
+    def stop(self) -> bool:
+        """End the group, politely first; True if there was something to end."""
+        pid = self.pid()
+        if pid is not None:
+            signal_group(pid, signal.SIGTERM)
+            deadline = time.monotonic() + STOP_SECONDS
+            while group_exists(pid) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            signal_group(pid, signal.SIGKILL)
+            while group_exists(pid):
+                time.sleep(0.1)
+        self.pid_file.unlink(missing_ok=True)
+        return pid is not None
+
+
+def services() -> list[Service]:
+    """In the order of their start; the workers need the servers."""
+    prefect, mlflow = ports()
+    slots = str(number("HACPO_SLOTS", os.cpu_count() or 1))
+    shared = environment()
+    local = ["--host", "127.0.0.1", "--port"]
+    # Two processes with two threads each on two cores are many times slower than with one each.
+    single = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"TOKENIZERS_PARALLELISM": "false"}
+    working = shared | single
+    working |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_LOGGING_EXTRA_LOGGERS": "hacpo"}
+    working |= {"HACPO_SLOTS": slots}
+    worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
+    files = HOME / "mlflow"
+    return [
+        Service(
+            "prefect",
+            [str(BIN / "prefect"), "server", "start", *local, str(prefect)],
+            shared,
+            prefect,
+            "HACPO_PREFECT_PORT",
+            "/api/health",
+        ),
+        Service(
+            "mlflow",
+            [
+                *[str(BIN / "mlflow"), "server", "--workers", "1", *local, str(mlflow)],
+                *["--backend-store-uri", f"sqlite:///{files}/mlflow.db"],
+                *["--artifacts-destination", str(files / "artifacts")],
+            ],
+            shared | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            mlflow,
+            "HACPO_MLFLOW_PORT",
+            "/health",
+        ),
+        Service("worker-control", [*worker, "hacpo-control"], working),
+        Service("worker-cells", [*worker, "hacpo-cells", "--limit", slots], working),
+    ]
+
+
+def ports() -> tuple[int, int]:
+    """Prefect's and MLflow's: as asked for, else as they run, else the usual ones."""
+    asked = {"prefect": ("HACPO_PREFECT_PORT", 4200), "mlflow": ("HACPO_MLFLOW_PORT", 5000)}
+    found = [
+        number(variable, (running(name) or (0, usual))[1])
+        for name, (variable, usual) in asked.items()
+    ]
+    return found[0], found[1]
+
+
+def environment() -> dict[str, str]:
+    """What clients of these services need, too; kept in HOME/env."""
+    prefect, mlflow = ports()
+    return {
+        "HACPO_HOME": str(HOME),
+        "HACPO_CHECKOUT": str(CHECKOUT),
+        "PREFECT_HOME": str(HOME / "prefect"),
+        "PREFECT_API_URL": f"http://127.0.0.1:{prefect}/api",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+            "prefect.server.concurrency.lease_storage.filesystem"
+        ),
+        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{mlflow}",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def start() -> None:
+    """Start what does not run; if something cannot, stop what this call started."""
+    every = services()
+    for service in every:
+        service.check_port()
+    HOME.mkdir(parents=True, exist_ok=True)
+    (HOME / "mlflow").mkdir(exist_ok=True)
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in environment().items()]
+    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
+    (HOME / "env").write_text("\n".join([*lines, ""]))
+    started: list[Service] = []
+    try:
+        for stage in (every[:2], every[2:]):
+            for service in stage:
+                if service.pid() is None:
+                    started.append(service)
+                    service.start()
+            for service in stage:
+                service.wait()
+        deploy(every[0])
+    except BaseException:
+        for service in reversed(started):
+            service.stop()
+        raise
+    said = ", ".join(service.name for service in started)
+    print(f"Services: {said} started" if said else "Services: all running")
+
+
+def deploy(prefect: Service) -> None:
+    """Deploy the flows, unless this server has them as they are now."""
+    api = f"http://127.0.0.1:{prefect.port}/api"
+    files = sorted([*(CHECKOUT / "flows").glob("*.py"), CHECKOUT / "infra" / "prefect.yaml"])
+    content = b"".join(path.read_bytes() for path in files) + str(CHECKOUT).encode()
+    wanted, marker = hashlib.sha256(content).hexdigest(), HOME / "prefect" / "deployed"
+    flows = ("hacpo-grid", "hacpo-experiment")
+    there = all(answers(f"{api}/deployments/name/{name}/{name}") for name in flows)
+    if there and marker.exists() and marker.read_text() == wanted:
+        return
+    deadline = time.monotonic() + START_SECONDS
+    while not all(answers(f"{api}/work_pools/{pool}") for pool in ("hacpo-control", "hacpo-cells")):
+        if time.monotonic() > deadline:
+            raise ServiceError(f"the workers did not make their pools: see {HOME / 'logs'}")
+        time.sleep(0.2)
+    command = [str(BIN / "prefect"), "--no-prompt", "deploy", "--all", "--prefect-file"]
+    done = subprocess.run(
+        [*command, "infra/prefect.yaml"],
+        cwd=CHECKOUT,
+        env=os.environ | environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ServiceError(f"{done.stdout}{done.stderr}\nprefect deploy failed")
+    marker.write_text(wanted)
+
+
+def stop() -> None:
+    # Workers first: their flows hand cells back and tell the servers how they ended.
+    names = [service.name for service in reversed(services()) if service.stop()]
+    print(f"Stopped: {', '.join(names)}" if names else "Nothing was running")
+
+
+def status() -> None:
+    for service in services():
+        pid, where = service.pid(), f"http://127.0.0.1:{service.port}" if service.port else ""
+        state = "stopped" if pid is None else "running" if service.healthy() else "not answering"
+        shown = f"{service.name:<15} {state:<14} {f'pid {pid}' if pid else '':<12} {where}"
+        print(shown.rstrip())
+    for sweep in sweeps():
+        counts = ", ".join(f"{n} {state}" for state, n in sweep["counts"].items() if n)
+        print(f"sweep {sweep['name']}: {counts}")
+
+
+def sweeps() -> list[dict[str, dict[str, int]]]:
+    """What `hacpo status` knows."""
+    command = [str(BIN / "hacpo"), "status", "--json"]
+    done = subprocess.run(
+        command, env=os.environ | environment(), capture_output=True, text=True, cwd=CHECKOUT
+    )
+    return json.loads(done.stdout)["sweeps"] if done.returncode == 0 else []
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def in_use(number: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError:
+            return True
+    return False
+
+
+def running(name: str) -> tuple[int, int] | None:
+    """Process id and port of a service that is alive."""
+    try:
+        pid, started, port = (HOME / "pids" / name).read_text().split()
+    except (OSError, ValueError):
+        return None
+    return (int(pid), int(port)) if started_at(int(pid)) == started else None
+
+
+def started_at(pid: int) -> str | None:
+    """Distinguishes a process from a later one with its number; None if it is gone."""
+    if LINUX:
+        fields = process_fields(PROC / str(pid))
+        return fields[19] if fields and fields[0] != "Z" else None
+    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+    return found.stdout.strip().replace(" ", "_") or None
+
+
+def process_fields(folder: Path) -> list[str]:
+    """Linux: /proc/PID/stat behind the name (which may hold anything): state, parent, group, ..."""
+    try:
+        return (folder / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def group_exists(pid: int) -> bool:
+    if LINUX:  # a zombie that nobody collects does not count
+        every = (process_fields(folder) for folder in PROC.glob("[0-9]*"))
+        return any(fields[2] == str(pid) and fields[0] != "Z" for fields in every if fields)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        os.killpg(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    actions = {"start": start, "stop": stop, "status": status}
+    try:
+        actions[sys.argv[1]]()
+    except ServiceError as error:
+        sys.exit(str(error))

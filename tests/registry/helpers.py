@@ -1,0 +1,107 @@
+"""What the registry's tests are made of; the processes that they spawn import only this."""
+
+import multiprocessing
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from hacpo.registry import Registry
+from hacpo.types import AgentStep, CellSpec, Evaluation, ProblemScore, StepSummary
+
+
+class FakeClock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+def spec(
+    key: str,
+    agents: str = "ab",
+    *,
+    label: str | None = None,
+    method: str = "hacpo",
+    threads: int = 1,
+    combination: str | None = None,
+) -> CellSpec:
+    """A cell of agents with one-letter names; identity is the letter, doubled."""
+    return CellSpec(
+        key=key,
+        label=label or f"{method} {'+'.join(agents)} {key}",
+        method=method,
+        seed=0,
+        combination=combination or "+".join(agents),
+        agents={a: {"model": f"model-{a}", "identity": a * 2} for a in agents},
+        config={"z": 1, "a": [1.5, None], "threads": threads},
+        rollouts=128,
+    )
+
+
+def submit(registry: Registry, *keys: str, name: str = "sweep") -> None:
+    registry.register_sweep(name, owner="ann", config={}, cells=[spec(key) for key in keys])
+
+
+def summary(step: int, rewards: dict[str, float], *, rollouts: int = 64) -> StepSummary:
+    agents = {
+        name: AgentStep(
+            agent=name, reward_mean=reward, capability=0.5, rollouts=rollouts, tokens=1000
+        )
+        for name, reward in rewards.items()
+    }
+    return StepSummary(run_id="run", step=step, agents=agents, seconds=2.0)
+
+
+def evaluation(
+    agent: str = "a", step: int = 0, *, mean: float = 0.25, scores: list[float] | None = None
+) -> Evaluation:
+    return Evaluation(
+        agent=agent,
+        step=step,
+        task="held_out",
+        protocol="avg@2",
+        mean=mean,
+        problems=[
+            ProblemScore(problem_id="p2", scores=scores or [1.0, 0.0]),
+            ProblemScore(problem_id="p1", scores=[0.0, 0.0]),
+        ],
+        counts={"correct": 1, "wrong": 3},
+    )
+
+
+def in_four_processes(work: Callable[..., None], *arguments: object) -> list[Any]:
+    """Run `work(*arguments, barrier, results)` in four new processes; what they put there."""
+    spawn = multiprocessing.get_context("spawn")
+    barrier, results = spawn.Barrier(4), spawn.Queue()
+    processes = [spawn.Process(target=work, args=(*arguments, barrier, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    return found
+
+
+def claim_all(url: str, start: Barrier, results: "Queue[list[str]]") -> None:
+    """Claim and finish cells until none is left."""
+    with Registry.open(url) as registry:
+        start.wait(60)
+        claimed = []
+        while claim := registry.claim("worker", host="box", pid=0, sweep="race"):
+            claimed.append(claim.cell_key)
+            registry.finish(claim)
+    results.put(claimed)
+
+
+def open_and_count(url: str, start: Barrier, results: "Queue[int]") -> None:
+    start.wait(60)
+    with Registry.open(url) as registry:
+        results.put(len(registry.sweeps()))

@@ -1,0 +1,327 @@
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from hacpo.errors import RegistryError
+from hacpo.registry import Registry, upgrade
+from hacpo.registry import database as database_module
+from hacpo.registry.address import explain
+from hacpo.registry.database import VERSION_TABLE, Database
+from hacpo.registry.models import SCHEMA, Base, Measure, UtcDateTime
+from hacpo.registry.upgrade import alembic_config
+from tests.registry.helpers import in_four_processes, open_and_count, submit, summary
+
+NEXT_MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade():
+    with op.batch_alter_table("cell", recreate="auto") as batch:
+        batch.add_column(sa.Column("note", sa.String(), nullable=False, server_default="none"))
+        batch.alter_column("label", existing_type=sa.String(), nullable=True)
+"""
+
+
+def in_threads(work: Callable[[], object]) -> list[Exception]:
+    """Do it three times at once; what went wrong."""
+    wrong: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            work()
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=attempt) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
+
+
+def refusal(url: str) -> str:
+    """The error of opening it, which must be one line."""
+    with pytest.raises(RegistryError) as caught:
+        Registry.open(url)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Traceback" not in message
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    return message
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_models(registry, url: str):
+    database = Database(url)
+    with database.reading() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Base.metadata) == []
+        script = ScriptDirectory.from_config(alembic_config(connection))
+        assert script.get_current_head() == SCHEMA
+    database.close()
+
+
+def test_reopening_keeps_what_is_there_and_does_not_load_alembic(registry, url: str):
+    submit(registry, "k")
+    code = (
+        "import sys; from hacpo.registry import Registry\n"
+        "with Registry.open(sys.argv[1]) as r: print(r.sweeps()[0].counts.queued)\n"
+        "print([m for m in ('alembic', 'torch', 'mlflow', 'prefect') if m in sys.modules])"
+    )
+    started = time.perf_counter()
+    shown = subprocess.run(
+        [sys.executable, "-c", code, url], capture_output=True, text=True, check=True
+    )
+    print(f"a status in {time.perf_counter() - started:.2f} s")
+    assert shown.stdout.split("\n")[:2] == ["1", "[]"]
+
+
+def test_the_package_loads_no_torch_mlflow_prefect_or_alembic():
+    code = (
+        "import sys, hacpo.registry\n"
+        "sys.exit(any(m in sys.modules for m in ('alembic', 'torch', 'mlflow', 'prefect')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_newer_schema_is_refused(registry, url: str):
+    database = Database(url)
+    with database.writing() as connection:
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0999'"))
+    database.close()
+    assert refusal(url).endswith(f"has schema 0999, newer than this code's {SCHEMA}: upgrade hacpo")
+
+
+def test_an_older_schema_is_upgraded_and_keeps_its_rows(
+    registry, take, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    submit(registry, "k")
+    registry.record_step(take(), summary(0, {"a": 0.5, "b": 0.5}))
+    newer = tmp_path / "migrations"
+    shutil.copytree(upgrade.MIGRATIONS, newer, ignore=shutil.ignore_patterns("__pycache__"))
+    (newer / "versions" / "0002_next.py").write_text(NEXT_MIGRATION)
+    monkeypatch.setattr(upgrade, "MIGRATIONS", newer)
+    for module in (upgrade, database_module):
+        monkeypatch.setattr(module, "SCHEMA", "0002")
+
+    assert in_threads(lambda: Registry.open(url).close()) == []
+
+    with Registry.open(url) as reopened:
+        assert reopened.sweep("sweep").cells[0].agents["a"].reward == 0.5
+        assert len(reopened.step_rows("k")) == 2
+    database = Database(url)
+    with database.reading() as connection:
+        columns = {column["name"] for column in sa.inspect(connection).get_columns("cell")}
+    database.close()
+    assert "note" in columns
+
+
+def test_an_unknown_older_schema_is_refused(registry, url: str):
+    database = Database(url)
+    with database.writing() as connection:
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0000'"))
+    database.close()
+    assert "cannot be upgraded: Can't locate revision identified by '0000'" in refusal(url)
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(url: str):
+    database = Database(url)
+    with database.writing() as connection:
+        connection.execute(sa.text("CREATE TABLE experiments (id INTEGER)"))
+    assert "holds other tables (experiments, ...)" in refusal(url)
+    with database.reading() as connection:
+        assert sa.inspect(connection).get_table_names() == ["experiments"]
+    database.close()
+
+
+def test_several_processes_may_open_a_new_registry_at_once(url: str):
+    assert in_four_processes(open_and_count, url) == [0] * 4
+
+
+def test_threads_share_one_registry(registry: Registry, take):
+    submit(registry, *(f"k{number}" for number in range(20)))
+    claimed: list[str] = []
+
+    def work() -> None:
+        while claim := take():
+            registry.heartbeat(claim)
+            claimed.append(claim.cell_key)
+
+    assert in_threads(work) == []
+    assert len(claimed) == len(set(claimed)) == 20
+
+
+def test_without_a_clock_the_database_tells_the_time(url: str):
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    with Registry.open(url) as registry:
+        submit(registry, "k")
+        created = registry.sweeps()[0].created
+    assert created.tzinfo is UTC
+    assert before < created < datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_times_are_stored_in_utc_and_naive_ones_are_refused():
+    column, dialect = UtcDateTime(), sa.create_engine("sqlite://").dialect
+    noon = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert column.process_bind_param(noon, dialect) == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    read = column.process_result_value(datetime(2026, 1, 1, 10), dialect)
+    assert read == noon
+    assert read.tzinfo is UTC
+    with pytest.raises(ValueError, match="no time zone"):
+        column.process_bind_param(datetime(2026, 1, 1), dialect)
+
+
+def test_nan_is_null_in_the_database():
+    column, dialect = Measure(), sa.create_engine("sqlite://").dialect
+    assert column.process_bind_param(float("nan"), dialect) is None
+    assert column.process_bind_param(0.0, dialect) == 0.0
+
+
+def test_sqlite_folders_are_made_and_readers_do_not_wait_for_writers(tmp_path: Path):
+    path = tmp_path / "new" / "folder" / "registry.db"
+    with Registry.open(f"sqlite:///{path}") as registry:
+        submit(registry, "k")
+        with sqlite3.connect(path, isolation_level=None) as writer:
+            assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            writer.execute("BEGIN IMMEDIATE")
+            started = time.perf_counter()
+            assert len(registry.sweep("sweep").cells) == 1
+            assert time.perf_counter() - started < 5
+        writer.close()
+
+
+def test_a_path_below_a_file_is_told(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    assert "choose a folder that is writable" in refusal(f"sqlite:///{tmp_path}/file/registry.db")
+
+
+@pytest.fixture
+def _not_root() -> Iterator[None]:
+    """Root may write anywhere."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    yield
+    if is_root:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a registry, where nothing may be written."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Registry.open(f"sqlite:///{folder}/registry.db") as registry:
+            submit(registry, "k")
+        (folder / "registry.db").chmod(0o444)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.usefixtures("read_only", "_not_root")
+def test_a_folder_that_cannot_be_written_is_told(read_only: Path):
+    for path in ("new.db", "new/registry.db"):
+        message = refusal(f"sqlite:///{read_only}/{path}")
+        assert "Permission denied" in message
+        assert message.endswith("choose a folder that is writable")
+    message = refusal(f"sqlite:///{read_only}/registry.db")
+    assert message.endswith("make the file and its folder writable")
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path):
+    (tmp_path / "registry.db").write_text("not a database, but long enough to have a header" * 50)
+    message = refusal(f"sqlite:///{tmp_path}/registry.db")
+    assert "file is not a database; it is damaged or something else" in message
+    assert str(tmp_path) in message
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("registry.db", "the registry's URL is malformed"),
+        ("", "the registry's URL is malformed"),
+        ("postgresql://ann:hunter2@host:port/db", "the registry's URL is malformed"),
+        ("sqlite://", "a registry in memory cannot be shared"),
+        ("sqlite:///:memory:", "a registry in memory cannot be shared"),
+        ("mysql://ann:hunter2@host/db", "cannot be kept in 'mysql'"),
+    ],
+)
+def test_a_url_that_cannot_be_a_registry_is_told(url: str, says: str):
+    message = refusal(url)
+    assert says in message
+    assert "write sqlite:///folder/registry.db" in message
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:hunter2@127.0.0.1:1/db",
+        "postgres://ann@127.0.0.1:1/db?password=hunter2",
+        "postgresql://127.0.0.1:1/db?user=ann&password=hunter2%40",
+    ],
+)
+def test_a_server_that_does_not_answer_is_told_without_the_password(url: str):
+    pytest.importorskip("psycopg")
+    message = refusal(url)
+    assert re.search(r"registry postgresql://.*127\.0\.0\.1:1/db.*refused", message)
+    assert "hunter2" not in message
+
+
+def test_the_name_of_an_open_registry_hides_the_password():
+    pytest.importorskip("psycopg")
+    database = Database("postgresql://postgres:postgres@host/db")
+    assert database.name == "postgresql://postgres:***@host/db"
+
+
+def test_an_error_of_the_database_is_one_line_and_rolls_back(registry, take, clock):
+    submit(registry, "k")
+    claim = take()
+    clock.advance(30)
+    broken = {"rollouts_generated": None, "rollouts_consumed": 1, "tokens": 1, "device_seconds": 1}
+    with pytest.raises(RegistryError, match="rollouts_generated") as caught:
+        registry.record_cost(claim, "a", **broken)
+    assert "\n" not in str(caught.value)
+    assert registry.sweep("sweep").cells[0].heartbeat_age == 30  # its renewal is undone too
+
+
+def test_an_interrupted_transaction_leaves_nothing(registry: Registry):
+    submit(registry, "first")
+
+    def delete_and_stop() -> None:
+        with registry._database.writing() as connection:
+            connection.execute(sa.text("DELETE FROM sweep_cell"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        delete_and_stop()
+    assert len(registry.sweep("sweep").cells) == 1
+
+
+def test_a_password_in_a_drivers_message_is_hidden():
+    url = sa.make_url("postgresql://ann:hunter2@host/db")
+    for told in ("cannot reach ann:hunter2@host", "bad conninfo password=hunter2 host=host"):
+        error = sa.exc.OperationalError("SELECT 1", {}, Exception(told))
+        assert "hunter2" not in str(explain(url, error))
+        assert "***" in str(explain(url, error)).partition("host/db")[2]
