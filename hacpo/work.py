@@ -210,7 +210,7 @@ def _lease(registry: Registry, claim: Claim) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run's folder, such as an old holder that slept over its lease."""
+    """Keep others out of a run's folder, such as an old holder that slept over its lease."""
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")

@@ -18,8 +18,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("HACPO_HOME") or CHECKOUT / ".hacpo").absolute()
@@ -113,13 +115,15 @@ class Service:
         """End the group, politely first; True if there was something to end."""
         pid = self.pid()
         if pid is not None:
-            signal_group(pid, signal.SIGTERM)
-            deadline = time.monotonic() + STOP_SECONDS
-            while group_exists(pid) and time.monotonic() < deadline:
-                time.sleep(0.1)
-            signal_group(pid, signal.SIGKILL)
-            while group_exists(pid):
-                time.sleep(0.1)
+            if self.port is None:
+                # A worker that ends kills its flows at once; asked before, they hand cells back.
+                for member in group(pid) - {pid}:
+                    send(os.kill, member, signal.SIGTERM)
+                wait_until(lambda: group(pid) <= {pid}, STOP_SECONDS / 2)
+            send(os.killpg, pid, signal.SIGTERM)
+            if not wait_until(lambda: not group(pid), STOP_SECONDS):
+                send(os.killpg, pid, signal.SIGKILL)
+                wait_until(lambda: not group(pid), STOP_SECONDS)
         self.pid_file.unlink(missing_ok=True)
         return pid is not None
 
@@ -202,15 +206,18 @@ def start() -> None:
     lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
     (HOME / "env").write_text("\n".join([*lines, ""]))
     started: list[Service] = []
+    servers, workers = every[:2], every[2:]
     try:
-        for stage in (every[:2], every[2:]):
+        for stage in (servers, workers):
+            if stage is workers and not any(worker.pid() for worker in workers):
+                close_dead_runs()
             for service in stage:
                 if service.pid() is None:
                     started.append(service)
                     service.start()
             for service in stage:
                 service.wait()
-        deploy(every[0])
+        deploy()
     except BaseException:
         for service in reversed(started):
             service.stop()
@@ -219,9 +226,21 @@ def start() -> None:
     print(f"Services: {said} started" if said else "Services: all running")
 
 
-def deploy(prefect: Service) -> None:
+def close_dead_runs() -> None:
+    """Without workers nothing runs, whatever Prefect was left with when they ended.
+
+    A grid that waits for a worker goes on waiting; experiments that wait have lost their grid.
+    """
+    unfinished = ["SCHEDULED", "PENDING", "RUNNING", "CANCELLING"]
+    crashed = {"type": "CRASHED", "message": "its worker was stopped"}
+    for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
+        if run["state_type"] != "SCHEDULED" or run["parent_task_run_id"]:
+            post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
+
+
+def deploy() -> None:
     """Deploy the flows, unless this server has them as they are now."""
-    api = f"http://127.0.0.1:{prefect.port}/api"
+    api = environment()["PREFECT_API_URL"]
     files = sorted([*(CHECKOUT / "flows").glob("*.py"), CHECKOUT / "infra" / "prefect.yaml"])
     content = b"".join(path.read_bytes() for path in files) + str(CHECKOUT).encode()
     wanted, marker = hashlib.sha256(content).hexdigest(), HOME / "prefect" / "deployed"
@@ -249,8 +268,10 @@ def deploy(prefect: Service) -> None:
 
 
 def stop() -> None:
-    # Workers first: their flows hand cells back and tell the servers how they ended.
-    names = [service.name for service in reversed(services()) if service.stop()]
+    every = services()
+    # Workers first: their flows hand cells back and tell the servers how they ended. Of these the
+    # grids' first: a grid replaces experiments that end.
+    names = [service.name for service in [*every[2:], *every[:2]] if service.stop()]
     print(f"Stopped: {', '.join(names)}" if names else "Nothing was running")
 
 
@@ -280,6 +301,17 @@ def answers(url: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+def post(path: str, body: dict[str, Any]) -> Any:
+    """Ask Prefect's API."""
+    request = urllib.request.Request(
+        f"{environment()['PREFECT_API_URL']}/{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        return json.load(reply)
 
 
 def in_use(number: int) -> bool:
@@ -318,21 +350,27 @@ def process_fields(folder: Path) -> list[str]:
         return []
 
 
-def signal_group(pid: int, number: int) -> None:
+def group(leader: int) -> set[int]:
+    """The living processes of a group; a zombie that nobody collects is not one."""
+    if LINUX:
+        found = {int(folder.name): process_fields(folder) for folder in PROC.glob("[0-9]*")}
+        return {p for p, f in found.items() if f and f[2] == str(leader) and f[0] != "Z"}
+    listed = subprocess.run(["ps", "-axo", "pid=,pgid=,stat="], capture_output=True, text=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return {int(pid) for pid, pgid, stat in rows if pgid == str(leader) and stat[0] != "Z"}
+
+
+def send(kill: Callable[[int, int], None], pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        kill(pid, number)
 
 
-def group_exists(pid: int) -> bool:
-    if LINUX:  # a zombie that nobody collects does not count
-        every = (process_fields(folder) for folder in PROC.glob("[0-9]*"))
-        return any(fields[2] == str(pid) and fields[0] != "Z" for fields in every if fields)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        os.killpg(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
     return True
 
 

@@ -23,6 +23,9 @@ POLL_SECONDS = 0.3
 class Lines:
     """For logs: one line for each step and for whatever takes time."""
 
+    def begin(self, label: str) -> None:
+        say(f"{label} begins")
+
     def activity(self, text: str) -> None:
         if text:
             say(text)
@@ -35,10 +38,12 @@ class Lines:
 class Bar:
     """For a terminal."""
 
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._label = label
-        self._task = progress.add_task(label, total=None, doing="")
+        self._task = progress.add_task("", total=None, doing="loading torch")
+
+    def begin(self, label: str) -> None:
+        self._progress.update(self._task, description=label, doing="")
 
     def activity(self, text: str) -> None:
         self._progress.update(self._task, doing=text)
@@ -58,6 +63,7 @@ class Watcher:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         self._registry: Registry | None = None
+        self._has_begun = False
         self._activity = ""
         self.steps_done = steps_done
 
@@ -85,6 +91,9 @@ class Watcher:
 
     def _look(self, registry: "Registry") -> None:
         view = registry.cell(self._key).cell
+        if view.state == "running" and not self._has_begun:
+            self._has_begun = True
+            self._shown.begin(view.label)
         if view.activity != self._activity:
             self._activity = view.activity
             self._shown.activity(view.activity)
@@ -101,12 +110,11 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watching(key: str, label: str, steps_done: int) -> Iterator[Watcher]:
+def watching(key: str, steps_done: int) -> Iterator[Watcher]:
     """Show a cell's progress on stderr while the body runs.
 
     Args:
         key: of the cell.
-        label: for people.
         steps_done: that an earlier attempt did; they are not shown again.
     """
     with contextlib.ExitStack() as stack:
@@ -120,9 +128,10 @@ def watching(key: str, label: str, steps_done: int) -> Iterator[Watcher]:
                     TextColumn("{task.fields[doing]}", markup=False),
                     console=Console(stderr=True, markup=False),
                     redirect_stdout=False,
+                    transient=True,  # what stays is the result, or one line that says what is wrong
                 )
             )
-            watcher = Watcher(key, Bar(progress, label), steps_done)
+            watcher = Watcher(key, Bar(progress), steps_done)
         else:
             watcher = Watcher(key, Lines(), steps_done)
         watcher.start()

@@ -54,7 +54,7 @@ def run(
     started = time.monotonic()
     watcher = None
     try:
-        with _terminable(), watching(cell.key, cell.label, steps_done) as watcher:
+        with _terminable(), watching(cell.key, steps_done) as watcher:
             from hacpo.api import train
 
             result = train(config, overrides=set_ or [], agent=agent, offline=offline, fresh=fresh)
@@ -88,7 +88,7 @@ def _cell(config: Path, overrides: list[str], agent: str | None) -> "CellSpec":
 
 
 def _announce(cell: "CellSpec") -> int:
-    """Say what is about to happen; returns the steps that are done already."""
+    """Say what is there already; returns the steps that are done."""
     earlier = _earlier(cell.key)
     if earlier is not None and earlier.state == "done":
         say(f"{cell.label} is done already (--fresh trains it again)")
@@ -97,7 +97,6 @@ def _announce(cell: "CellSpec") -> int:
         done = earlier.steps_done
         say(f"{cell.label} goes on from the newest checkpoint at or before step {done}")
         return done
-    say(f"{cell.label} begins")
     return 0
 
 

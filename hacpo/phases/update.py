@@ -213,7 +213,7 @@ def _by_sequence(
 
 
 def _initial_logprobs(run: Run, agent: Agent, rows: list[list[Row]]) -> dict[str, list[float]]:
-    """rollout id -> the initial policy's log-probabilities of self rows, if something reads them."""
+    """rollout id -> the initial policy's logprobs of self rows, if something reads them."""
     every = run.config.tracking.kl_every
     measured = every > 0 and run.state.step % every == 0
     if run.config.algorithm.kl == 0 and not measured:

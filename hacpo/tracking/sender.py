@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 100  # events between two acknowledgements
 _MAX_PARAM_LENGTH = 6000  # MLflow's
+_ARTIFACT_ATTEMPTS = 3
 _REFUSED = (400, 413)  # HTTP: will be refused however often it is sent
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -44,6 +44,7 @@ class Sender:
         self._folder = spool.path.parent
         self._client: Any = None
         self._opened = False
+        self._artifact_attempts = 0
         self.state = load_state(self._folder)
         if self.state.uri != public(uri):
             self.state = State(uri=public(uri))
@@ -134,7 +135,11 @@ class Sender:
         params = [Param(name, value[:_MAX_PARAM_LENGTH]) for name, value in event["params"].items()]
         self._attempt("changed parameters", client.log_batch, parent, params=params)
         self._attempt("config.yaml", client.log_text, parent, event["config_text"], "config.yaml")
-        own = {parent: {}} | {self.state.agents[a]: c["tags"] for a, c in event["agents"].items()}
+        own = {parent: {}} | {
+            run_id: event["agents"][agent]["tags"]
+            for agent, run_id in self.state.agents.items()
+            if agent in event["agents"]
+        }
         for run_id, tags in own.items():
             written = [RunTag(name, value) for name, value in {**event["tags"], **tags}.items()]
             self._attempt("tags", client.log_batch, run_id, tags=written)
@@ -151,12 +156,25 @@ class Sender:
         if run_id is None or not folder.is_dir():
             logger.warning("%s is gone; MLflow does not get it", folder)
             return
-        # One file at a time: log_artifacts of some stores starts threads that an exit waits for.
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            target = PurePosixPath(event["name"]) / path.parent.relative_to(folder).as_posix()
-            self._attempt(
-                str(path), self._client.log_artifact, run_id, str(path), target.as_posix()
+        self._artifact_attempts += 1
+        try:
+            self._upload(run_id, folder, event["name"])
+        except Exception as error:  # a server that is well but too slow must not hold up the rest
+            if self._artifact_attempts < _ARTIFACT_ATTEMPTS:
+                raise
+            logger.warning(
+                "MLflow does not get %s (a larger MLFLOW_HTTP_REQUEST_TIMEOUT may help): %s",
+                folder,
+                error,
             )
+        self._artifact_attempts = 0
+
+    def _upload(self, run_id: str, folder: Path, name: str) -> None:
+        # One file at a time: log_artifacts of some stores starts threads that an exit waits for.
+        upload = self._client.log_artifact
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            target = PurePosixPath(name) / path.parent.relative_to(folder).as_posix()
+            self._attempt(str(path), upload, run_id, str(path), target.as_posix())
 
     def _attempt(self, what: str, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         """Call MLflow; what it will never accept is dropped, or it would block all that follows."""

@@ -128,12 +128,10 @@ def _die_with_parent() -> None:
 
 
 def _read(requests: int, lines: "queue.SimpleQueue[str]") -> None:
-    """Pass lines on; at the end of stdin end this process and what it started, stuck or not."""
+    """Pass lines on; at the end of stdin end this process, in the middle of a row or not."""
     with open(requests, encoding="utf-8") as stream:
         for line in stream:
             lines.put(line)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 

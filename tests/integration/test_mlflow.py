@@ -243,6 +243,35 @@ def test_a_folder_arrives_in_its_agents_run_with_subfolders(tmp_path, uri, clien
     assert history(client, agents["b"], "reward/mean") == [(3, 0.5)]  # not held up by the gone one
 
 
+def test_a_folder_that_mlflow_cannot_take_is_given_up_after_three_attempts(
+    tmp_path, uri, client, monkeypatch, caplog
+):
+    attempts = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def log_artifact(self, run_id: str, path: str, target: str) -> None:
+            attempts.append(target)
+            raise TimeoutError("read timed out")
+
+    monkeypatch.setattr("hacpo.tracking.sender._connect", lambda uri: Slow())
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"0")
+    tracker = Tracker(tmp_path / "run", uri)
+    begin(tracker, "slow")
+    tracker.log_artifact_folder("a", tmp_path / "checkpoint", "checkpoint")
+    tracker.finish("FINISHED")
+    deadline = time.monotonic() + 60
+    while tracker.flush(10) and time.monotonic() < deadline:
+        pass
+    assert tracker.close(60) == 0
+    assert attempts == ["checkpoint"] * 3
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" in caplog.text
+    assert client.get_run(tracker.run_ids()[0]).info.status == "FINISHED"
+
+
 def test_many_events_and_many_metrics_arrive_whole_and_in_order(tmp_path, uri, client):
     steps, names = 250, [f"m/{number}" for number in range(30)]  # over each of MLflow's limits
     offline = Tracker(tmp_path, None)

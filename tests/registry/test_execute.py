@@ -42,6 +42,17 @@ def test_claiming_what_does_not_exist_is_an_error_and_not_an_empty_queue(registr
         take(cell_key="b")
 
 
+def test_a_dead_holders_cell_is_free_at_once_and_a_living_ones_is_not(registry, take):
+    submit(registry, "k")
+    dead = take("dead@box")
+    assert not registry.end_lease("k", "other@box")
+    assert take("other@box") is None
+    assert registry.end_lease("k", "dead@box")
+    assert take("other@box").attempt == 2
+    with pytest.raises(LeaseLostError):
+        registry.finish(dead)
+
+
 def test_a_claim_is_visible_to_people(registry, take, clock: FakeClock):
     submit(registry, "k")
     claim = take("ann@box", code_version="abc", prefect_flow_run_id="flow-9")

@@ -276,6 +276,7 @@ def write(recipe, folder, tell):
     with open(home / "log", "a") as log:
         log.write(f"{name} {os.getpid()}\\n")
     (folder / "model.safetensors").write_text("half")
+    (folder / str(os.getpid())).touch()
     deadline = time.monotonic() + float(sys.argv[2])
     while name == "a" and "b" not in (home / "log").read_text():
         if time.monotonic() > deadline:
@@ -332,6 +333,8 @@ def test_a_killed_builder_leaves_nothing_that_is_taken_for_complete(
     names = sorted(file.name for file in (tmp_path / "agents").iterdir())
     folders = sorted(agent_folder(name, tmp_path).name for name in "ab")
     assert names == sorted([*folders, "a.lock", "b.lock"])
+    files = {file.name for file in agent_folder("a", tmp_path).iterdir()}
+    assert files == {"model.safetensors", str(second.pid)}
 
 
 def test_only_the_embedded_models_of_a_config_are_built(tmp_path: Path, tiny: Recipe) -> None:

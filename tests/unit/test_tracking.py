@@ -330,14 +330,14 @@ begin(tracker)
 import time
 begun = time.monotonic()
 assert tracker.close(0.5) == 1
-assert 0.4 < time.monotonic() - begun < 2
+assert 0.4 < time.monotonic() - begun < 3.5
 print(time.time(), flush=True)
 """
     root = Path(__file__).parents[2]
     run = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root
     )
-    assert time.time() - float(run.stdout) < 2  # check_server alone would have taken 5
+    assert time.time() - float(run.stdout) < 3.5  # check_server alone would have taken 5
     assert len(Spool(tmp_path)) == 1
 
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The test suite; ends with pytest's line. Arguments go to pytest.
+#   bash infra/test.sh             fast tests
+#   bash infra/test.sh --all       also slow, vllm, postgres and browser; refuses unexpected skips
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source infra/install.sh
+ensure_venv dev
+
+if [[ "${1:-}" != --all ]]; then
+  exec python -m pytest -m "not slow and not vllm and not postgres and not browser" "$@"
+fi
+shift
+
+source infra/postgres.sh
+report="$(mktemp)"
+trap 'stop_postgres; rm -f "$report"' EXIT
+start_postgres
+outcome=0
+python -m pytest --junitxml="$report" "$@" || outcome=$?
+python infra/skips.py "$report" infra/expected_skips.txt || outcome=1
+exit "$outcome"
