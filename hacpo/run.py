@@ -171,13 +171,17 @@ def start_run(
     forget_lost(ledger, state.step)
     agents = _build_agents(config, checkpoint, tell)
     train, left_out = _fitting(load_problems(config.problems.train), agents, config)
+    held_out = load_problems(config.problems.held_out)
+    for agent in agents.values():
+        for problem in held_out:
+            agent.tokens.render(problem)  # refuses what its tokenizer cannot read
     run = Run(
         run_id=run_id,
         config=config,
         ledger=ledger,
         agents=agents,
         train_problems=train,
-        held_out=load_problems(config.problems.held_out),
+        held_out=held_out,
         verifier=VerifierPool(config.verifier),
         tracker=tracker or Tracker(folder, None),
         recorder=recorder or NoRecorder(),

@@ -23,7 +23,7 @@ class Rollout:
     """One sampled response in its source's own tokens, not yet verified."""
 
     id: str
-    """Unique within a run: `step/source/problem/index`. Rows are matched by it, never by position."""
+    """`step/source/problem/index`; rows are matched by it, never by position."""
     problem_id: str
     source: str
     """The agent that sampled it."""
@@ -53,7 +53,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A trajectory as one learner reads it: self rows keep the sampled ids, cross rows are re-encoded."""
+    """A trajectory as one learner reads it: self rows as sampled, cross rows re-encoded."""
 
     rollout_id: str
     problem_id: str
@@ -62,7 +62,7 @@ class View:
     response_ids: list[int]
     """Empty if the row has no loss term for this learner (see `excluded`)."""
     excluded: str = ""
-    """Why a row cannot be learned from: special_token, undecodable, empty, overflow; "" if it can."""
+    """Why it cannot be learned from, e.g. special_token or overflow; "" if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

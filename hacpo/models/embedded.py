@@ -102,14 +102,13 @@ def _build_locked(name: str, folder: Path, tell: Progress) -> None:
 
 def _write_agent(recipe: Recipe, folder: Path, tell: Progress) -> None:
     tell("loading torch")
-    from hacpo.models.pretrain import pretrain, save
+    from hacpo.models.pretrain import pretrain
+    from hacpo.models.saving import save_model
 
-    save(*pretrain(recipe, tell), folder)
+    save_model(*pretrain(recipe, tell), folder)
     facts = {"version": RECIPE_VERSION, **asdict(recipe)}
     written = folder / "recipe.json"
     written.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    for file in folder.iterdir():
-        file.chmod(written.stat().st_mode)  # safetensors keeps weights from all other users
 
 
 def _sync(path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from hacpo.config import AgentConfig
 from hacpo.errors import DataError
+from hacpo.models.saving import no_progress_bars, save_model
 from hacpo.models.tokens import AgentTokens
 from hacpo.types import View
 
@@ -68,8 +68,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write an ordinary model folder: safetensors, config, tokenizer."""
-        self.model.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
-        self.tokens.tokenizer.save_pretrained(folder)
+        save_model(self.model, self.tokens.tokenizer, folder)
 
 
 def load_policy(
@@ -85,14 +84,14 @@ def load_policy(
     Raises:
         DataError: missing or unreadable weights.
     """
-    transformers_logging.disable_progress_bar()  # a bar per checkpoint drowns the run's own lines
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model,
-            revision=config.revision or "main",
-            dtype=getattr(torch, config.dtype),
-            use_safetensors=True,
-        )
+        with no_progress_bars():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                model,
+                revision=config.revision or "main",
+                dtype=getattr(torch, config.dtype),
+                use_safetensors=True,
+            )
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(

@@ -5,7 +5,6 @@ Axes: S sums, B rows of a batch, T tokens (padded right).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import logging
 
 from hacpo.models.recipes import Recipe
 from hacpo.problems import arithmetic
@@ -57,18 +55,6 @@ def pretrain(recipe: Recipe, progress: Callable[[str], None]) -> tuple[Any, Any]
             if (batch + 1) % _REPORT_EVERY == 0:
                 progress(f"batch {batch + 1} of {recipe.batches}, loss {loss.item():.3f}")
     return model.eval(), tokenizer
-
-
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write an ordinary model folder, without a progress bar."""
-    shows_bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    finally:
-        if shows_bars:
-            logging.enable_progress_bar()
 
 
 def make_tokenizer(recipe: Recipe) -> Any:

@@ -33,14 +33,25 @@ class AgentTokens:
     special_ids: frozenset[int] = field(repr=False)
 
     def render(self, problem: Problem) -> list[int]:
-        """The prompt's token ids, through the chat template if the tokenizer has one."""
+        """The prompt's token ids, through the chat template if the tokenizer has one.
+
+        Raises:
+            DataError: a text that the tokenizer or its template refuses.
+        """
         text = self.prompt.replace("{problem}", problem.problem)
-        if self.tokenizer.chat_template is None:
-            return list(self.tokenizer(text)["input_ids"])
-        encoded = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
-        )
-        return list(encoded["input_ids"])
+        try:
+            if self.tokenizer.chat_template is None:
+                return list(self.tokenizer(text)["input_ids"])
+            encoded = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
+            )
+            return list(encoded["input_ids"])
+        except Exception as error:  # tokenizers raises plain Exception, templates their own kinds
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"agent {self.agent!r}: cannot read problem {problem.id!r}: {reason}; "
+                "change its prompt, or use problems that this tokenizer knows"
+            ) from error
 
     def decode(self, token_ids: list[int]) -> str:
         """A response's text without its end token; other special tokens stay visible."""
@@ -52,8 +63,11 @@ class AgentTokens:
         )
 
     def encode(self, text: str) -> list[int]:
-        """A response's ids, nothing added."""
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        """A response's ids, nothing added; [] where this tokenizer cannot spell the text."""
+        try:
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        except Exception:  # tokenizers raises plain Exception; the row is counted as unreadable
+            return []
 
     def self_view(self, rollout: Rollout, prompt_ids: list[int]) -> View:
         return View(
@@ -81,7 +95,9 @@ class AgentTokens:
             response = self.encode(rollout.text)
             if rollout.finish_reason == "stop":
                 response.append(self.end_ids[0])
-            if any(token in self.special_ids for token in response[:-1]):
+            if not response or response[0] == self.end_ids[0]:
+                excluded = "unreadable"
+            elif any(token in self.special_ids for token in response[:-1]):
                 excluded = "special_token"
             elif len(response) > max_tokens:
                 excluded = "overflow"

@@ -65,7 +65,16 @@ def rows_for(
     ).tolist()
     advantages = advantages_PNG.tolist()
     excluded: dict[str, int] = dict.fromkeys(
-        ("ungraded", "special_token", "undecodable", "empty", "overflow", "changed"), 0
+        (
+            "ungraded",
+            "special_token",
+            "undecodable",
+            "empty",
+            "unreadable",
+            "overflow",
+            "changed",
+        ),
+        0,
     )
     read = _Reader(run, learner)
     rows: list[list[Row]] = []

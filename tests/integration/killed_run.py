@@ -1,4 +1,4 @@
-"""Train a config and die by SIGKILL at the n-th call of a function: `killed_run.py CONFIG POINT N`."""
+"""Train and die by SIGKILL at the n-th call of a function: `killed_run.py CONFIG POINT N`."""
 
 import importlib
 import json

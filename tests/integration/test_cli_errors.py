@@ -2,11 +2,9 @@
 
 import contextlib
 import json
-import os
 import resource
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from hacpo.cli import main
 from hacpo.registry import Registry
+from tests.cli_runner import COMMAND, environment, in_process, isolated_home
 from tests.servers import free_port
 from tests.tiny import CHARACTERS, tiny_model, tiny_pair, tiny_tokenizer
 
-ROOT = Path(__file__).parents[2]
 Config = dict[str, Any]
 Refused = Callable[..., str]
 
@@ -40,10 +37,7 @@ def config(models: Path) -> Config:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HACPO_REGISTRY_URL", "HACPO_DEBUG", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HACPO_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    return isolated_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -53,11 +47,8 @@ def refused(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
     def call(config: Config | str, *arguments: str) -> str:
         path = tmp_path / "bad.yaml"
         path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main(["run", str(path), *arguments])
-        out, err = capsys.readouterr()
-        assert (end.value.code, out, err.count("\n")) == (2, "", 1), err
+        code, out, err = in_process(capsys)("run", str(path), *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
         assert err.startswith("hacpo: error: ")
         assert not (home / "runs").exists()
         if (home / "registry.db").exists():
@@ -249,8 +240,8 @@ def test_a_checkpoint_without_space_fails_and_leaves_no_half_of_it(
     config |= {"method": "gspo", "evaluate": {"samples": 0, "greedy": False}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     done = subprocess.run(
-        [sys.executable, "-c", "from hacpo.cli import main; main()", "run", tmp_path / "run.yaml"],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        [*COMMAND, "run", str(tmp_path / "run.yaml")],
+        env=environment(),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         capture_output=True,
         text=True,

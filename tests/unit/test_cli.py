@@ -3,63 +3,32 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from hacpo.cells import expand
 from hacpo.cli import main
-from hacpo.cli.rollouts import printable
-from hacpo.ledger import Ledger, write_json
 from hacpo.places import default_registry_url
 from hacpo.presets import load_grid
 from hacpo.registry import Claim, Registry
-from hacpo.types import AgentStep, CellSpec, Rollout, StepSummary
-from tests.tiny import tiny_pair
+from hacpo.types import AgentStep, CellSpec, StepSummary
+from tests.cli_runner import ROOT, Cli, Done, environment, in_process, isolated_home
 
-ROOT = Path(__file__).parents[2]
 GRID = ROOT / "configs" / "embedded" / "grid.yaml"
-COMMAND = [sys.executable, "-c", "from hacpo.cli import main; main()"]
 COMMANDS = ["run", "status", "report", "grid plan", "rollouts show", "agents build", "agents list"]
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HACPO_REGISTRY_URL", "HACPO_DEBUG", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HACPO_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path / "home"
+    return isolated_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    def call(*arguments: str) -> Done:
-        with pytest.raises(SystemExit) as end:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return Done(int(end.value.code or 0), out, err)
-
-    return call
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT)}
+    return in_process(capsys)
 
 
 def submit(name: str = "embedded") -> list[CellSpec]:
@@ -276,138 +245,3 @@ def test_a_password_is_never_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         assert done.code == 2
         assert done.err.startswith("hacpo: error:")
         assert "s3cret" not in done.out + done.err
-
-
-def rollout(step: int, source: str, problem: str, index: int, text: str) -> Rollout:
-    return Rollout(
-        id=f"{step}/{source}/{problem}/{index}",
-        problem_id=problem,
-        source=source,
-        token_ids=[1, 2],
-        text=text,
-        finish_reason="stop",
-        sampler_logprobs=[-0.25, -0.5],
-        source_logprobs=[-0.25, -0.75],
-        entropy=0.5,
-    )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run with 2 steps of 2 agents, 2 problems, 2 responses; the last phase was not verified."""
-    problems = tmp_path / "train.jsonl"
-    rows = [{"id": f"p{i}", "problem": f"{i}+1=", "answer": str(i + 1)} for i in range(2)]
-    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    folder = tmp_path / "run"
-    agents = {name: {"model": "m", "prompt": "Q: {problem}"} for name in "ab"}
-    write_json(folder / "config.json", {"agents": agents, "problems": {"train": str(problems)}})
-    ledger = Ledger(folder)
-    for step in range(2):
-        for agent in "ab":
-            rollouts = [
-                rollout(step, agent, p, i, f"#{i + 1}") for p in ("p0", "p1") for i in range(2)
-            ]
-            ledger.write_rollouts(step, agent, rollouts)
-            if (step, agent) != (1, "b"):
-                right = [r.text[1:] == str(int(r.problem_id[1:]) + 1) for r in rollouts]
-                grades = {
-                    r.id: (float(ok), "correct" if ok else "wrong", "")
-                    for r, ok in zip(rollouts, right, strict=True)
-                }
-                ledger.write_grades(step, agent, grades)
-    return folder
-
-
-def shown(cli: Cli, folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = cli("rollouts", "show", str(folder), *arguments, "--json")
-    rows: list[dict[str, Any]] = json.loads(done.out)["rows"]
-    return rows
-
-
-def test_a_rollout_is_shown_with_its_problem_and_grade(cli: Cli, folder: Path) -> None:
-    row = shown(cli, folder, "--step", "0", "--source", "a")[0]
-    assert (row["prompt"], row["answer"], row["response"]) == ("Q: 0+1=", "1", "#1")
-    assert (row["reward"], row["outcome"], row["tokens"]) == (1.0, "correct", 2)
-    assert (row["sampler_logprob"], row["trainer_logprob"]) == (-0.375, -0.5)  # means of two
-    text = cli("rollouts", "show", str(folder), "--step", "0", "--limit", "1").out
-    for part in ("Q: 0+1=", "reward 1", "stop after 2 tokens", "sampler -0.3750 trainer -0.5000"):
-        assert part in text
-    assert "showing 1 of 8 rows (step 0)" in text
-
-
-def test_rollouts_are_filtered_by_step_source_outcome_and_problem(cli: Cli, folder: Path) -> None:
-    assert {row["step"] for row in shown(cli, folder)} == {1}  # the newest
-    assert len(shown(cli, folder, "--all-steps")) == 16
-    assert {row["source"] for row in shown(cli, folder, "--source", "b")} == {"b"}
-    wrong = shown(cli, folder, "--all-steps", "--outcome", "wrong")
-    # of each verified agent and step: response 1 to p0 and response 0 to p1
-    assert [row["id"][4:] for row in wrong] == ["p0/1", "p1/0"] * 3
-    assert {row["problem_id"] for row in shown(cli, folder, "--problem", "p1")} == {"p1"}
-    unverified = shown(cli, folder, "--all-steps", "--outcome", "unverified")
-    assert {(row["step"], row["source"], row["reward"]) for row in unverified} == {(1, "b", None)}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--step", "7"], "rollouts are there for steps 0 to 1"),
-        (["--source", "c"], "no agent 'c'; known: a, b"),
-        (["--step", "0", "--all-steps"], "choose one"),
-    ],
-)
-def test_a_filter_that_cannot_match_says_why(
-    cli: Cli, folder: Path, arguments: list[str], reason: str
-) -> None:
-    done = cli("rollouts", "show", str(folder), *arguments)
-    assert done.code == 2
-    assert reason in done.err
-
-
-def test_a_models_text_cannot_steer_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\rc\n\u202ed [red]") == ("a\\x1b[2Jb\\rc\n           \\u202ed [red]")
-
-
-def test_run_trains_and_shows_what_it_knows_the_second_time(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(tiny_pair(tmp_path)))
-    first = cli("run", str(path), "--json")
-    assert first.code == 0
-    assert "step 2 of 2: reward a " in first.err
-    facts = json.loads(first.out)
-    assert (facts["label"], facts["steps"]) == ("hacpo a+b s0", 2)
-    assert set(facts["agents"]["a"]["before"]) == {"avg@2", "greedy"}
-    assert (Path(facts["agents"]["b"]["model"]) / "model.safetensors").is_file()
-    second = cli("run", str(path))
-    assert "is done already" in second.err
-    after = 100 * facts["agents"]["a"]["after"]["avg@2"]
-    assert re.search(rf"a +avg@2 +[\d.]+ +{after:.1f}\b", second.out)
-    assert f"model a: {facts['agents']['a']['model']}" in second.out
-    rows = json.loads(cli("rollouts", "show", "hacpo a+b s0", "--limit", "99", "--json").out)
-    assert len(rows["rows"]) == 32  # 4 problems x 4 responses x 2 agents of the newest step
-    (cell,) = json.loads(cli("status", "runs", "--json").out)["cells"]
-    assert (cell["state"], cell["steps_done"], cell["key"]) == ("done", 2, facts["key"])
-
-
-def test_ctrl_c_hands_the_cell_back_and_tells_how_to_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(tiny_pair(tmp_path) | {"steps": 2000}))
-    with subprocess.Popen(
-        [*COMMAND, "run", str(path)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "step 2 of 2000" in line:
-                process.send_signal(signal.SIGINT)
-                break
-        rest = process.stderr.read()
-    assert process.returncode == 130
-    assert "run the same command again to resume" in rest.strip().split("\n")[-1]
-    assert "Traceback" not in rest
-    with Registry.open(default_registry_url()) as registry:
-        (cell,) = registry.sweep("runs").cells
-    assert cell.state == "queued"
-    assert cell.steps_done >= 2

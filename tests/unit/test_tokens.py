@@ -107,6 +107,33 @@ def test_a_special_token_spelled_out_is_caught_on_the_learners_side(
     assert pairs.cross_view(spelled, [1], unshared="", max_tokens=9).excluded == "special_token"
 
 
+def test_a_text_that_the_learner_cannot_spell_is_excluded_and_a_prompt_refused() -> None:
+    from hacpo.models.pretrain import make_tokenizer
+    from hacpo.models.recipes import recipe
+
+    tokenizer = make_tokenizer(recipe("a"))
+    strict = AgentTokens("x", tokenizer, "{problem}", (1,), 0, frozenset({0, 1}))
+    row = rollout_of_text("seven")
+    view = strict.cross_view(row, [2], unshared="", max_tokens=9)
+    assert (view.excluded, view.response_ids) == ("unreadable", [])
+    with pytest.raises(DataError, match="agent 'x': cannot read problem 'w'"):
+        strict.render(Problem(id="w", problem="seven + one", answer="8"))
+
+
+def rollout_of_text(text: str) -> Rollout:
+    return Rollout(
+        id="r",
+        problem_id="p",
+        source="other",
+        token_ids=[5, 6],
+        text=text,
+        finish_reason="stop",
+        sampler_logprobs=[0.0, 0.0],
+        source_logprobs=[0.0, 0.0],
+        entropy=0.0,
+    )
+
+
 def test_the_end_token_is_left_out_of_the_text(one: AgentTokens) -> None:
     assert one.decode([*one.encode("#1"), one.end_ids[0]]) == "#1"
 
@@ -121,5 +148,5 @@ def test_the_prompt_template_surrounds_the_problem(folder: Path, one: AgentToken
 def test_a_model_without_end_token_is_refused(folder: Path) -> None:
     path = folder / "endless"
     tiny_model(path, tiny_tokenizer([*CHARACTERS], end=False), width=16, seed=0)
-    with pytest.raises(DataError, match="agent 'x'.*names no end token"):
+    with pytest.raises(DataError, match=r"agent 'x'.*names no end token"):
         load_tokens("x", AgentConfig(model=str(path)), path)
