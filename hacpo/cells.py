@@ -75,18 +75,19 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
 
 
 def expand(grid: GridConfig, home: Path) -> list[CellSpec]:
-    """Every distinct cell of a grid, the longest first so that the last to end is a short one.
+    """Every cell of a grid, the longest first so that the last to end is a short one.
 
-    Single-agent methods give one cell per agent, joint ones one per combination.
+    Single-agent methods give one cell per agent, joint ones one per combination. Two columns that
+    come to the same work (hacpo and an ablation's own value of alpha) share one key.
 
     Raises:
         ConfigError: no cells, an invalid variant.
         DataError: as `run_cell_spec`.
     """
-    cells: dict[str, CellSpec] = {}
+    cells: dict[tuple[str, str], CellSpec] = {}
     for column, config in expand_runs(grid):
         spec = run_cell_spec(config, home, column=column)
-        cells.setdefault(spec.key, spec)
+        cells.setdefault((spec.key, spec.label), spec)
     if not cells:
         raise ConfigError(f"grid {grid.name!r} has no cells: list combinations, methods and seeds")
     return sorted(cells.values(), key=lambda spec: -spec.rollouts)

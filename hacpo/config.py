@@ -33,6 +33,7 @@ class AgentConfig(Config):
     prompt: str = "{problem}"
     """Template of the prompt's text; rendered by the chat template where the tokenizer has one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and optimizer; bfloat16 does not move at small learning rates."""
 
     @field_validator("prompt")
     @classmethod
@@ -48,9 +49,11 @@ class AlgorithmConfig(Config):
     clip_low: float = Field(default=0.0003, gt=0, lt=1)
     """Self rows: the sequence ratio is clipped below 1 - clip_low."""
     clip_high: float = Field(default=0.0004, gt=0)
+    """Self rows: clipped above 1 + clip_high."""
     token_clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """grpo only: per-token clip."""
+    """grpo only: per-token clip below 1."""
     token_clip_high: float = Field(default=0.28, gt=0)
+    """grpo only: per-token clip above 1."""
     capability_aware: bool = True
     """Mechanism 1, Eq. 5-9: the baseline weighs each source by its capability."""
     guard_baseline: bool = True
@@ -58,9 +61,13 @@ class AlgorithmConfig(Config):
     baseline_of: Literal["learner", "source"] = "learner"
     """Whose baseline serves cross rows: Eq. 50 (learner) or a reading of Eq. 10 (source)."""
     capability_window: int = Field(default=5, ge=1)
+    """K: steps over which an agent's mean reward is smoothed."""
     capability_minimum: float = Field(default=1e-8, gt=0)
+    """Floor of a capability, which divides."""
     ratio_low: float = Field(default=0.1, gt=0, le=1)
+    """Lower bound of capability ratios."""
     ratio_high: float = Field(default=10.0, ge=1)
+    """Upper bound of capability ratios."""
     modulation: bool = True
     """Mechanism 2, Eq. 10: cross rows are multiplied by capability_ratio(source over learner)."""
     alpha: float = Field(default=1.0, ge=0)
@@ -70,7 +77,9 @@ class AlgorithmConfig(Config):
     floor_step: float = Field(default=0.01, ge=0)
     """Rise of the floor per update of a step; 0 is not stepwise."""
     max_abs_log_ratio: float = Field(default=10.0, gt=0)
+    """Bound of the log of a sequence ratio."""
     epsilon: float = Field(default=1e-6, gt=0)
+    """Added to the deviation of a group's rewards."""
     denominator: Literal["planned", "per_source"] = "planned"
     """planned: rows planned for the update; per_source: Eq. 53's sum of two means."""
     kl: float = Field(default=0.0, ge=0)
@@ -91,9 +100,11 @@ class RolloutConfig(Config):
     responses_per_problem: int = Field(default=8, ge=1)
     """G of the paper; gspo_xK samples K times as many."""
     temperature: float = Field(default=1.0, gt=0)
+    """Of sampling and of every log-probability; top-p and top-k are off."""
     max_prompt_tokens: int = Field(default=1024, ge=1)
     """Problems with a longer prompt for any agent are left out, and counted."""
     max_response_tokens: int = Field(default=4096, ge=1)
+    """A longer response is cut, and counted."""
     truncated: Literal["grade", "zero", "drop"] = "grade"
     """A response cut by the limit: graded as it stands, reward 0, or ungraded."""
     drop_changed: bool = False
@@ -101,6 +112,7 @@ class RolloutConfig(Config):
     batch_rows: int = Field(default=256, ge=1)
     """Rows sampled at a time."""
     engine: Literal["hf"] = "hf"
+    """What samples."""
 
 
 class UpdateConfig(Config):
@@ -109,9 +121,13 @@ class UpdateConfig(Config):
     rows_per_update: int = Field(default=512, ge=1)
     """Constant across methods: a method with more rows makes more updates."""
     learning_rate: float = Field(default=1e-6, gt=0)
+    """AdamW, constant."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm."""
     micro_rows: int = Field(default=64, ge=1)
     """Rows of one backward pass; never changes the result beyond rounding."""
 
@@ -127,9 +143,11 @@ class VerifierConfig(Config):
     type: Literal["marker", "boxed", "custom"] = "boxed"
     """Text after the last marker, last balanced \\boxed{}, or a function of yours (`reward`)."""
     marker: str = "#"
+    """Stands before the answer."""
     reward: str | None = None
     """custom: dotted path `module:function`; called as function(problem, response) in a worker."""
     workers: int = Field(default=1, ge=1, le=64)
+    """Processes that grade."""
     timeout: float = Field(default=10.0, gt=0)
     """Seconds for one answer; then its worker is killed and the row is ungraded."""
 
@@ -146,6 +164,7 @@ class EvaluateConfig(Config):
     samples: int = Field(default=8, ge=0)
     """avg@k at temperature 1 over the held-out problems; 0 is none."""
     greedy: bool = True
+    """Also one greedy answer to each problem."""
     every: int = Field(default=0, ge=0)
     """Also after every that many steps; 0 is before and after training only."""
     max_response_tokens: int | None = Field(default=None, ge=1)
@@ -156,6 +175,7 @@ class CheckpointsConfig(Config):
     every: int = Field(default=10, ge=1)
     """Steps between joint checkpoints; the last step always has one."""
     keep_last: int = Field(default=1, ge=1)
+    """Newest checkpoints kept."""
     keep_best: int = Field(default=1, ge=0)
     """Checkpoints kept for their smoothed reward (mean capability over agents)."""
 
@@ -185,6 +205,7 @@ class BaseConfig(Config):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracking: TrackingConfig = TrackingConfig()
     steps: int = Field(default=58, ge=1)
+    """Rollout-verify-update rounds."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     threads: int = Field(default=1, ge=1)
@@ -195,7 +216,9 @@ class RunConfig(BaseConfig):
     """One training: one method, one seed."""
 
     method: str = "hacpo"
+    """initial, grpo, gspo, gspo_x2 (gspo_x3, ...), naive, hacpo."""
     seed: int = Field(default=0, ge=0)
+    """Of problems' order and of sampling."""
 
     @field_validator("method")
     @classmethod
@@ -229,6 +252,7 @@ class Variant(Config):
     """A named column of a grid: a method under changed settings, such as an ablation."""
 
     method: str = "hacpo"
+    """Whose settings are changed."""
     set: dict[str, object] = Field(min_length=1)
     """Dotted overrides, e.g. `algorithm.alpha: 0`."""
 
@@ -239,6 +263,7 @@ class GridSection(Config):
     methods: list[str] = Field(min_length=1)
     """gspo_xN is gspo_x2 for a pair, gspo_x3 for three agents."""
     seeds: list[int] = Field(min_length=1)
+    """One training each."""
     variants: dict[Annotated[str, Field(pattern=_SLUG)], Variant] = {}
 
     @field_validator("methods")

@@ -13,6 +13,8 @@ from pathlib import Path
 from hacpo.errors import ServiceError
 from hacpo.tracking import check_server
 
+CHECKOUT = Path(__file__).resolve().parent.parent
+
 
 def free_port() -> int:
     with socket.socket() as listener:
@@ -69,3 +71,40 @@ def wait_until_well(
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no server at {uri}:\n{log.read_text()[-3000:]}") from error
             time.sleep(0.1)
+
+
+@contextmanager
+def platform(folder: Path, **environment: str) -> Iterator[dict[str, str]]:
+    """Prefect, MLflow and both workers, as infra/quickstart.sh runs them; yields its environment.
+
+    Args:
+        folder: HACPO_HOME.
+        environment: for the services, beside this process's.
+    """
+    settings = os.environ | {
+        "HACPO_HOME": str(folder),
+        "HACPO_PREFECT_PORT": str(free_port()),
+        "HACPO_MLFLOW_PORT": str(free_port()),
+        **environment,
+    }
+    services(settings, "start")
+    try:
+        lines = (folder / "env").read_text(encoding="utf-8").splitlines()
+        exported = [line.removeprefix("export ").split("=", 1) for line in lines]
+        yield settings | {name: value for name, value in exported if name != "PATH"}
+    finally:
+        services(settings, "stop")
+
+
+def services(environment: dict[str, str], action: str) -> str:
+    """Run infra/services.py; returns what it said."""
+    done = subprocess.run(
+        [sys.executable, "infra/services.py", action],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"services.py {action}: {done.stdout}{done.stderr}")
+    return done.stdout

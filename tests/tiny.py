@@ -1,4 +1,4 @@
-"""Two tiny language models that learn in seconds: the real path (transformers, tokenizers) at toy size.
+"""Two tiny language models that train in seconds, with real tokenizers: the real path, toy size.
 
 Problems are sums of two bits of text, the answer is their parity as one digit after `#`. The models
 are taught the form of an answer, not the answer, so about half of what they sample is correct.

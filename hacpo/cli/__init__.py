@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hacpo.cli import agents, grid, report, rollouts, run, status
+from hacpo.cli import agents, config, grid, report, rollouts, run, status
 from hacpo.cli.errors import Group, examples
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(agents_app, name="agents")
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)

@@ -9,10 +9,8 @@ from rich.text import Text
 from hacpo.cli.errors import examples
 from hacpo.cli.output import Json, Settings, console, plain_table, print_json
 from hacpo.cli.stored import find_registry
-from hacpo.errors import RegistryError
 
 if TYPE_CHECKING:
-    from hacpo.registry import Registry
     from hacpo.types import CellSpec
 
 EXAMPLES = examples(
@@ -36,7 +34,7 @@ def plan(
     grid = load_grid(config, set_ or [])
     cells = expand(grid, home())
     states = _states(cells)
-    new = [cell for cell in cells if states[cell.key] == NEW]
+    new = {cell.key: cell for cell in cells if states[cell.key] == NEW}.values()
     rollouts = sum(cell.rollouts for cell in new)
     if json:
         print_json(
@@ -76,20 +74,14 @@ def plan(
         )
     out = console()
     out.print(table)
-    out.print(f"{grid.name}: {len(cells)} cells, {len(new)} new with {rollouts:,} rollouts")
+    out.print(f"{grid.name}: {len(states)} cells, {len(new)} new with {rollouts:,} rollouts")
 
 
 def _states(cells: "list[CellSpec]") -> dict[str, str]:
     """Cell key -> its state in the registry, or `new`."""
+    new = {cell.key: NEW for cell in cells}
     registry = find_registry()
     if registry is None:
-        return {cell.key: NEW for cell in cells}
+        return new
     with registry:
-        return {cell.key: _state(registry, cell.key) for cell in cells}
-
-
-def _state(registry: "Registry", key: str) -> str:
-    try:
-        return registry.cell(key).cell.state
-    except RegistryError:  # an open registry says so of a key that it does not have
-        return NEW
+        return new | registry.cell_states(list(new))

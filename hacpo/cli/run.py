@@ -28,7 +28,7 @@ EXAMPLES = examples(
     "hacpo run configs/embedded/pair.yaml",
     "hacpo run configs/embedded/pair.yaml --set steps=5 --set algorithm.floor=0.9",
     "hacpo run configs/embedded/pair.yaml --set method=gspo --agent a",
-    note="The config's keys are explained in docs/config.md. Interrupted or killed, the same "
+    note="`hacpo config` explains every key. Interrupted or killed, the same "
     "command goes on from the newest checkpoint; finished, it shows the result again.",
 )
 

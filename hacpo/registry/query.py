@@ -1,5 +1,6 @@
 """Asking: sweeps, cells and results as plain data; nothing here writes."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -34,6 +35,9 @@ from hacpo.registry.models import (
 from hacpo.registry.record import read_problems
 from hacpo.registry.views import cell_views, sweep_rows
 from hacpo.types import ProblemScore
+
+_CHUNK = 500
+"""Values in one statement; SQLite takes 32,766 at most."""
 
 
 class Query:
@@ -74,6 +78,17 @@ class Query:
         with self._database.reading() as connection:
             found = Sweep.id == states.sweep_id(connection, sweep)
             return sweep_rows(connection, self._database.now(connection), found)[0].counts
+
+    def cell_states(self, keys: Sequence[str]) -> dict[str, str]:
+        """Cell key -> state, of those that are registered."""
+        found: dict[str, str] = {}
+        with self._database.reading() as connection:
+            now = self._database.now(connection)
+            for start in range(0, len(keys), _CHUNK):
+                some = Cell.key.in_(keys[start : start + _CHUNK])
+                rows = connection.execute(select(Cell.key, states.state_at(now)).where(some))
+                found |= dict(rows.tuples().all())
+        return found
 
     def cell(self, cell: str) -> CellDetail:
         """One cell under its own label, with its attempts and checkpoints."""

@@ -182,3 +182,10 @@ def test_a_thousand_cells_are_registered_and_shown_quickly(registry: Registry, t
     print(f"registered in {registered:.2f} s, shown in {shown:.3f} s")
     assert registered < 5
     assert shown < 1  # about 0.05 s when the machine is not busy
+
+
+def test_states_of_many_cells_are_asked_at_once_and_unknown_ones_are_left_out(registry, take):
+    submit(registry, "a", "b", "c")
+    take(cell_key="b")
+    states = registry.cell_states(["a", "b", *(f"unknown {n}" for n in range(1000))])
+    assert states == {"a": "queued", "b": "running"}

@@ -125,6 +125,14 @@ def test_gspo_xn_follows_the_number_of_agents(tmp_path: Path) -> None:
     ]
 
 
+def test_an_ablations_own_default_is_a_column_that_shares_the_cell(tmp_path: Path) -> None:
+    grid = _grid([["a", "b"]]) | {"methods": ["hacpo"]}
+    grid["variants"] = {f"alpha_{n}": {"set": {"algorithm.alpha": n}} for n in (0, 1)}
+    cells = {cell.method: cell.key for cell in expand(load_grid({**PAIR, "grid": grid}), tmp_path)}
+    assert set(cells) == {"hacpo", "alpha_0", "alpha_1"}
+    assert cells["alpha_1"] == cells["hacpo"] != cells["alpha_0"]
+
+
 def test_variants_are_named_columns_with_their_own_settings(tmp_path: Path) -> None:
     cells = expand(load_grid(CONFIGS / "embedded" / "full.yaml"), tmp_path)
     by_method = {cell.method: cell for cell in cells}

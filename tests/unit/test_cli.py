@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hacpo.cells import expand
 from hacpo.cli import main
@@ -18,7 +19,16 @@ from hacpo.types import AgentStep, CellSpec, StepSummary
 from tests.cli_runner import ROOT, Cli, Done, environment, in_process, isolated_home
 
 GRID = ROOT / "configs" / "embedded" / "grid.yaml"
-COMMANDS = ["run", "status", "report", "grid plan", "rollouts show", "agents build", "agents list"]
+COMMANDS = [
+    "run",
+    "config",
+    "status",
+    "report",
+    "grid plan",
+    "rollouts show",
+    "agents build",
+    "agents list",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -245,3 +255,17 @@ def test_a_password_is_never_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         assert done.code == 2
         assert done.err.startswith("hacpo: error:")
         assert "s3cret" not in done.out + done.err
+
+
+def test_config_explains_every_key(cli: Cli) -> None:
+    rows = json.loads(cli("config", "--json").out)
+    keys = {row["key"]: row for row in rows}
+    assert keys["algorithm.floor"]["default"] == "0.8"
+    assert keys["agents.NAME.model"]["default"] == "required"
+    assert [row["key"] for row in rows if not row["meaning"]] == []
+
+
+def test_config_shows_what_a_file_comes_to(cli: Cli) -> None:
+    file = str(ROOT / "configs" / "embedded" / "pair.yaml")
+    resolved = yaml.safe_load(cli("config", file, "--set", "steps=3").out)
+    assert (resolved["steps"], resolved["update"]["betas"]) == (3, [0.9, 0.999])
