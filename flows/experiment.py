@@ -77,7 +77,8 @@ def _rename(name: str) -> None:
 def _link(registry: Registry, sweep: str, claim: Claim) -> None:
     """Show what became of the cell, and where its curves are."""
     cell = registry.cell(claim.cell_key).cell
-    links = cell_links(cell, mlflow_experiment_url(claim.config["name"]))
+    config = claim.config
+    links = cell_links(cell, mlflow_experiment_url(config["name"], config["tracking"]["uri"]))
     lines = [f"**{claim.label}** of sweep {sweep}: {cell.state}", *links.values()]
     create_markdown_artifact(
         key=artifact_key("cell", sweep, claim.cell_key[:12]), markdown="\n\n".join(lines)

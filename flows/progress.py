@@ -41,12 +41,14 @@ def live(view: SweepView, elapsed: float) -> RenderableType:
 
 def where(cell: CellView) -> str:
     """`step 12/60, reward a 0.71 b 0.69`, or what takes time before and after the steps."""
-    told = [f"step {cell.steps_done}/{cell.steps_total}"] if cell.steps_total else []
+    if cell.activity and not cell.steps_done:
+        return cell.activity
     rewards = [
         f"{name} {agent.reward_recent:.2f}"
         for name, agent in cell.agents.items()
         if agent.reward_recent is not None
     ]
+    told = [f"step {cell.steps_done}/{cell.steps_total}"] if cell.steps_total else []
     told += [f"reward {' '.join(rewards)}"] if rewards else []
     told += [cell.activity] if cell.activity else []
     return ", ".join(told) or "starting"

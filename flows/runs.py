@@ -29,15 +29,21 @@ def runs_to_submit(*, queued: int, idle: int, alive: int, runs: int) -> int:
     return max(0, min(runs - alive, queued - idle))
 
 
-def submit_run(sweep: str, *, limit: int, offline: bool) -> None:
-    """Queue an experiment run as a subflow, so that cancelling the grid cancels it too."""
-    run_deployment(
+def submit_run(sweep: str, *, limit: int, offline: bool) -> str:
+    """Queue an experiment run as a subflow, so that cancelling the grid cancels it too.
+
+    Returns:
+        Its id.
+    """
+    run = run_deployment(
         EXPERIMENT,
         parameters={"sweep": sweep, "limit": limit, "offline": offline},
         timeout=0,
         tags=[_tag(sweep)],
         idempotency_key=uuid4().hex,  # the client repeats a request that got no answer
     )
+    assert isinstance(run, FlowRun)  # a coroutine only within an event loop
+    return str(run.id)
 
 
 def live_runs(sweep: str) -> dict[str, FlowRun]:

@@ -85,7 +85,8 @@ class Supervisor:
         idle = len(alive - holding)
         wanted = {"queued": view.counts.queued, "idle": idle, "alive": len(alive)}
         for _ in range(runs_to_submit(**wanted, runs=self.runs)):
-            submit_run(self.sweep, limit=self.cells_per_run, offline=self.offline)
+            run = submit_run(self.sweep, limit=self.cells_per_run, offline=self.offline)
+            self._seen[run] = now
         self._warn_without_worker(live, now)
 
     def _warn_without_worker(self, live: Mapping[str, FlowRun], now: float) -> None:

@@ -55,15 +55,16 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
     reads = _what_it_reads(config, identities)
     canonical = json.dumps(reads, sort_keys=True, separators=(",", ":"))
     combination = "+".join(sorted(config.agents))
+    seed = 0 if config.rule == "initial" else config.seed  # an untrained model has no seed
     rollouts = 0
     if config.rule != "initial":
         per_step = config.update.problems_per_step * config.responses_per_problem
         rollouts = config.steps * per_step * len(config.agents)
     return CellSpec(
         key=hashlib.sha256(canonical.encode()).hexdigest(),
-        label=f"{column or config.method} {combination} s{config.seed}",
+        label=f"{column or config.method} {combination} s{seed}",
         method=column or config.method,
-        seed=config.seed,
+        seed=seed,
         combination=combination,
         agents={
             name: {"model": agent.model, "identity": identities[name]}
