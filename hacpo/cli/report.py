@@ -1,5 +1,6 @@
 """`hacpo report`: the table of a sweep."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ EXAMPLES = examples(
     "hacpo report embedded",
     "hacpo report embedded --protocol greedy",
     "hacpo report embedded --markdown >> notes.md",
+    "hacpo report embedded --curves curves.svg",
     "hacpo report embedded --csv > points.csv   # one line per method, agent, seed and protocol",
 )
 
@@ -27,6 +29,10 @@ def report(
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the raw points as CSV.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    curves: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw training curves into an .svg, .png or .pdf."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare a sweep's methods: held-out accuracy, gain over gspo_xN, rollouts.
@@ -37,6 +43,11 @@ def report(
         raise ConfigError("choose one of --csv, --markdown and --json")
     from hacpo.report import sweep_report
 
+    if curves is not None:
+        from hacpo.report.curves import draw_curves, sweep_curves
+
+        with open_registry() as registry:
+            draw_curves(sweep_curves(registry, sweep), curves)
     with open_registry() as registry:
         found = sweep_report(registry, sweep, protocol)
     if json:

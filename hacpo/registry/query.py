@@ -87,7 +87,7 @@ class Query:
             for start in range(0, len(keys), _CHUNK):
                 some = Cell.key.in_(keys[start : start + _CHUNK])
                 rows = connection.execute(select(Cell.key, states.state_at(now)).where(some))
-                found |= dict(rows.tuples().all())
+                found |= {row[0]: row[1] for row in rows}
         return found
 
     def cell(self, cell: str) -> CellDetail:

@@ -53,7 +53,7 @@ def wanted_by_grid(config: Mapping[str, Any], cells: Sequence[CellView]) -> list
             rule, _ = parse_method(resolved)
             together = "+".join(sorted(combination)) if rule in JOINT_METHODS else None
             # Without training there is nothing that a seed could change: one cell.
-            seeds = grid["seeds"][:1] if rule == "initial" else grid["seeds"]
+            seeds = [0] if rule == "initial" else grid["seeds"]
             row = Wanted(
                 agents=tuple(combination),
                 method=shown,

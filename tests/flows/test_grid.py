@@ -1,0 +1,200 @@
+"""The whole platform, for real: CLI, Prefect server, workers, MLflow, registry, tiny models."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hacpo.registry import CellView, Registry, SweepView
+from tests.servers import CHECKOUT, platform
+from tests.tiny import tiny_pair
+
+pytestmark = pytest.mark.slow
+
+LEASE_SECONDS = 6
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("platform")
+    with platform(folder, HACPO_LEASE_SECONDS=str(LEASE_SECONDS)) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def write_grid(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes a grid of tiny models: gspo for each of two agents, and hacpo."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_pair(folder)
+    del config["method"], config["seed"]
+
+    def write(name: str, **changes: Any) -> Path:
+        grid = {"combinations": [["a", "b"]], "methods": ["gspo", "hacpo"], "seeds": [0]}
+        path = folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(config | {"grid": grid, "name": name} | changes))
+        return path
+
+    return write
+
+
+def submit(env: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """`prefect deployment run hacpo-grid ARGUMENTS` in the checkout."""
+    return cli(env, str(Path(sys.executable).parent / "prefect"), "deployment", "run", *arguments)
+
+
+def cli(env: dict[str, str], *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+def flow_run_of(submitted: "subprocess.CompletedProcess[str]") -> str:
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    found = re.search(r"UUID: (\S+)", submitted.stdout)
+    assert found is not None
+    return found.group(1)
+
+
+def follow(env: dict[str, str], flow_run: str) -> "subprocess.CompletedProcess[str]":
+    return cli(env, sys.executable, "-m", "flows.follow", flow_run)
+
+
+def sweep(env: dict[str, str], name: str) -> SweepView:
+    with Registry.open(f"sqlite:///{env['HACPO_HOME']}/registry.db") as registry:
+        return registry.sweep(name)
+
+
+def post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        return json.load(reply)
+
+
+def test_wrong_parameters_are_refused_at_submission(env: dict[str, str]) -> None:
+    for parameter, told in {
+        'methods=["hacpoo"]': "methods",
+        "seeds=[-1]": "minimum of 0",
+        "runs=0": "minimum of 1",
+        "stepz=3": "stepz",
+    }.items():
+        refused = submit(env, "hacpo-grid", "-p", parameter)
+        assert refused.returncode == 1
+        assert told in refused.stdout + refused.stderr
+        assert "Created flow run" not in refused.stdout
+
+
+def test_unusable_grids_fail_with_one_line(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    nobody = "http://127.0.0.1:9"
+    for name, changes, told in [
+        ("unknown_key", {"stepz": 3}, "unknown key 'stepz'; did you mean 'steps'?"),
+        ("no_mlflow", {"tracking": {"uri": nobody}}, f"MLflow does not answer at {nobody}"),
+    ]:
+        flow_run = flow_run_of(
+            submit(env, "hacpo-grid", "-p", f"config={write_grid(name, **changes)}")
+        )
+        followed = follow(env, flow_run)
+        assert followed.returncode == 1
+        assert told in followed.stdout
+        assert "Traceback" not in followed.stdout
+    with Registry.open(f"sqlite:///{env['HACPO_HOME']}/registry.db") as registry:
+        assert not {"unknown_key", "no_mlflow"} & {row.name for row in registry.sweeps()}
+
+
+def test_grid_runs_reports_and_is_done_the_second_time(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    grid = f"config={write_grid('whole')}"
+    first = flow_run_of(submit(env, "hacpo-grid", "-p", grid))
+    followed = follow(env, first)
+    assert followed.returncode == 0, followed.stdout + followed.stderr
+    for told in ("gspo", "hacpo", f"/runs/flow-run/{first}", "/#/experiments/"):
+        assert told in followed.stdout
+
+    view = sweep(env, "whole")
+    assert [cell.state for cell in view.cells] == ["done"] * 3
+    assert view.prefect_flow_run_id == first
+    [artifact] = post(
+        f"{env['PREFECT_API_URL']}/artifacts/filter",
+        {"artifacts": {"key": {"any_": ["report-whole"]}}},
+    )
+    for cell in view.cells:
+        assert f"| {cell.label} | done | 2/2 |" in artifact["data"]
+        assert f"/runs/{cell.mlflow_run_id})" in artifact["data"]
+        assert f"/runs/flow-run/{cell.prefect_flow_run_id})" in artifact["data"]
+    runs = post(
+        f"{env['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/runs/search",
+        {"experiment_ids": [str(view.mlflow_experiment_url).rpartition("/")[2]]},
+    )["runs"]
+    assert len(runs) == 3 + 4  # a cell each, and an agent of a cell each
+    assert {run["info"]["status"] for run in runs} == {"FINISHED"}
+
+    started = time.monotonic()
+    second = flow_run_of(submit(env, "hacpo-grid/hacpo-grid", "-p", grid))
+    assert follow(env, second).returncode == 0
+    assert time.monotonic() - started < 60
+    again = sweep(env, "whole")
+    assert again.prefect_flow_run_id == second
+    assert [(c.attempts, c.ended) for c in again.cells] == [
+        (c.attempts, c.ended) for c in view.cells
+    ]
+
+
+def test_killed_experiment_is_resubmitted_and_resumes(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    grid = write_grid("killed", steps=60)
+    flow_run = flow_run_of(submit(env, "hacpo-grid", "-p", f"config={grid}", "-p", "runs=1"))
+    victim = wait_for_step(env, "killed", 5)
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    followed = follow(env, flow_run)
+    assert followed.returncode == 0, followed.stdout + followed.stderr
+    cells = {cell.key: cell for cell in sweep(env, "killed").cells}
+    assert {cell.state for cell in cells.values()} == {"done"}
+    assert cells[victim.key].attempts == 2
+    assert cells[victim.key].prefect_flow_run_id != victim.prefect_flow_run_id
+
+
+def test_failed_cell_is_named_and_stops_no_other(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    damaged = write_grid("unused").parent / "b-damaged"
+    damaged.mkdir()
+    for path in (damaged.parent / "b").iterdir():
+        content = path.read_bytes()
+        weights = path.suffix == ".safetensors"
+        (damaged / path.name).write_bytes(content[: len(content) // 2] if weights else content)
+    agents = {"a": {"model": str(damaged.parent / "a")}, "b": {"model": str(damaged)}}
+    grid = {"combinations": [["a", "b"]], "methods": ["gspo"], "seeds": [3]}
+    path = write_grid("damaged", agents=agents, grid=grid)
+    followed = follow(env, flow_run_of(submit(env, "hacpo-grid", "-p", f"config={path}")))
+    assert followed.returncode == 1
+    assert "1 of 2 cells: gspo b s3" in followed.stdout
+    assert [cell.state for cell in sweep(env, "damaged").cells].count("done") == 1
+
+
+def wait_for_step(env: dict[str, str], name: str, step: int) -> CellView:
+    """A cell of the sweep that has come to this step."""
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        with Registry.open(f"sqlite:///{env['HACPO_HOME']}/registry.db") as registry:
+            if name in {row.name for row in registry.sweeps()}:
+                for cell in registry.sweep(name).cells:
+                    if cell.state == "running" and cell.steps_done >= step:
+                        return cell
+        time.sleep(0.1)
+    raise AssertionError(f"no cell of {name} came to step {step}")

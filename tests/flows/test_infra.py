@@ -1,0 +1,102 @@
+"""The scripts, as far as they can be tested without starting anything."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.servers import CHECKOUT, free_port
+
+SKIPS = """<testsuites><testsuite><testcase classname="tests.a" name="test_b">
+<skipped type="pytest.skip" message="{reason}"/></testcase></testsuite></testsuites>"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run something in the checkout; keywords are for its environment."""
+
+    def command(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        ports = {"HACPO_PREFECT_PORT": str(free_port()), "HACPO_MLFLOW_PORT": str(free_port())}
+        settings = os.environ | ports | {"HACPO_HOME": str(tmp_path / "home")} | environment
+        return subprocess.run(words, cwd=CHECKOUT, env=settings, capture_output=True, text=True)
+
+    return command
+
+
+@pytest.mark.parametrize("variable", ["HACPO_PREFECT_PORT", "HACPO_MLFLOW_PORT"])
+def test_occupied_port_is_one_line_and_starts_nothing(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path, variable: str
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        done = run(sys.executable, "infra/services.py", "start", **{variable: port})
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"port {port}" in done.stderr
+    assert variable in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_malformed_number_is_one_line(
+    run: Callable[..., "subprocess.CompletedProcess[str]"],
+) -> None:
+    done = run(sys.executable, "infra/services.py", "start", HACPO_SLOTS="many")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "HACPO_SLOTS=many" in done.stderr
+
+
+def test_stop_and_status_without_services(
+    run: Callable[..., "subprocess.CompletedProcess[str]"],
+) -> None:
+    assert run(sys.executable, "infra/services.py", "stop").stdout == "Nothing was running\n"
+    assert run(sys.executable, "infra/services.py", "status").stdout.count("stopped") == 4
+
+
+def test_a_recycled_process_id_is_not_ours(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    pids = tmp_path / "home" / "pids"
+    pids.mkdir(parents=True)
+    (pids / "mlflow").write_text(f"{os.getpid()} 12 5000\n")
+    assert run(sys.executable, "infra/services.py", "stop").stdout == "Nothing was running\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [(["--smok"], "--smok"), (["--config", "nowhere.yaml"], "nowhere.yaml")]
+)
+def test_quickstart_refuses_what_it_does_not_know(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], words: list[str], told: str
+) -> None:
+    done = run("bash", "infra/quickstart.sh", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert told in done.stderr
+
+
+def test_install_names_the_pythons_that_it_can_use(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    settings = {"HACPO_PYTHON": str(old), "HACPO_VENV": str(tmp_path / "venv")}
+    done = run("bash", "infra/quickstart.sh", **settings)
+    assert done.returncode == 1
+    assert "needs Python 3.11, 3.12 or 3.13" in done.stderr
+
+
+@pytest.mark.parametrize(("reason", "code"), [("no GPU here", 0), ("forgot something", 1)])
+def test_skips_must_be_expected(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path, reason: str, code: int
+) -> None:
+    report, patterns = tmp_path / "report.xml", tmp_path / "patterns"
+    report.write_text(SKIPS.format(reason=reason))
+    patterns.write_text("# comment\nno GPU\n")
+    done = run(sys.executable, "infra/skips.py", str(report), str(patterns))
+    assert done.returncode == code
+    assert (reason in done.stderr) == bool(code)
