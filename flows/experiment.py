@@ -1,7 +1,7 @@
 """`hacpo-experiment`: works on a sweep's cells, one after another, in one warm process."""
 
 import logging
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from prefect import flow, get_run_logger
@@ -10,9 +10,9 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
-from pydantic import Field
 
 from flows.links import artifact_key, cell_links, mlflow_experiment_url
+from flows.parameters import AtLeastOne, Text
 from hacpo.errors import HacpoError, LeaseLostError
 from hacpo.places import default_registry_url
 from hacpo.registry import Claim, Registry
@@ -20,8 +20,8 @@ from hacpo.registry import Claim, Registry
 
 @flow(name="hacpo-experiment", retries=0, persist_result=False)
 def hacpo_experiment(
-    sweep: Annotated[str, Field(min_length=1)],
-    limit: Annotated[int, Field(ge=1)] = 1,
+    sweep: Text,
+    limit: AtLeastOne = 1,
     offline: bool = False,
 ) -> State[Any]:
     """Claim cells of a sweep and train them.

@@ -17,6 +17,7 @@ from hacpo.errors import HacpoError
 from hacpo.places import default_registry_url
 from hacpo.registry import Registry, SweepView
 
+LOOK_SECONDS = 1.0
 LINE_SECONDS = 10.0
 
 
@@ -39,7 +40,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
                 elif elapsed - told >= LINE_SECONDS:
                     told = elapsed
                     console.print(plain(view, elapsed) if view else _before(state), markup=False)
-                time.sleep(0.5)
+                time.sleep(LOOK_SECONDS)
         view = _sweep(registry, flow_run_id, view)
         if view is not None:
             from hacpo.report import sweep_report  # not free to load

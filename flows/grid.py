@@ -1,17 +1,17 @@
 """`hacpo-grid`: expands a grid into cells, queues them, supervises the experiments, reports."""
 
 import os
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
-from pydantic import Field
 
 from flows.links import artifact_key, cell_table, mlflow_experiment_url
-from flows.runs import cancel_waiting
+from flows.parameters import AtLeastOne, Methods, Override, Seeds, Text
+from flows.runs import cancel_experiments, cancel_waiting
 from flows.supervise import NobodyTakesCellsError, Supervisor
 from hacpo.cells import expand
 from hacpo.errors import HacpoError
@@ -20,17 +20,12 @@ from hacpo.preflight import preflight, tracking_uri
 from hacpo.presets import load_grid
 from hacpo.registry import Registry, SweepView
 
-Method = Annotated[str, Field(pattern=r"^(initial|grpo|gspo|gspo_x([1-9][0-9]*|N)|naive|hacpo)$")]
-Override = Annotated[str, Field(pattern=r"^[\w.]+=")]
-Seed = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
 
-
-@flow(name="hacpo-grid", retries=0, persist_result=False)
+@flow(name="hacpo-grid", retries=0, persist_result=False, on_cancellation=[cancel_experiments])
 def hacpo_grid(
-    config: Annotated[str, Field(min_length=1)] = "configs/embedded/grid.yaml",
-    methods: Annotated[list[Method], Field(min_length=1)] | None = None,
-    seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,
+    config: Text = "configs/embedded/grid.yaml",
+    methods: Methods | None = None,
+    seeds: Seeds | None = None,
     steps: AtLeastOne | None = None,
     overrides: list[Override] | None = None,
     runs: AtLeastOne | None = None,

@@ -1,17 +1,19 @@
 """Experiment runs as Prefect knows them: submit, list, cancel."""
 
+from typing import Any
 from uuid import uuid4
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
+    FlowRunFilterParentFlowRunId,
     FlowRunFilterState,
     FlowRunFilterStateType,
     FlowRunFilterTags,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.deployments import run_deployment
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Cancelling
 
 EXPERIMENT = "hacpo-experiment/hacpo-experiment"
 _LIVE = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING]
@@ -30,11 +32,7 @@ def runs_to_submit(*, queued: int, idle: int, alive: int, runs: int) -> int:
 
 
 def submit_run(sweep: str, *, limit: int, offline: bool) -> str:
-    """Queue an experiment run as a subflow, so that cancelling the grid cancels it too.
-
-    Returns:
-        Its id.
-    """
+    """Queue an experiment run as a subflow of the grid; returns its id."""
     run = run_deployment(
         EXPERIMENT,
         parameters={"sweep": sweep, "limit": limit, "offline": offline},
@@ -48,24 +46,40 @@ def submit_run(sweep: str, *, limit: int, offline: bool) -> str:
 
 def live_runs(sweep: str) -> dict[str, FlowRun]:
     """The sweep's runs that work or will, by id, whoever submitted them."""
-    wanted = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=[_tag(sweep)]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_LIVE)),
-    )
-    with get_client(sync_client=True) as client:
-        return {str(run.id): run for run in client.read_flow_runs(flow_run_filter=wanted)}
-
-
-def cancel_waiting(sweep: str) -> None:
-    """Cancel runs that no worker has taken yet."""
-    with get_client(sync_client=True) as client:
-        for run in live_runs(sweep).values():
-            if is_waiting(run):
-                client.set_flow_run_state(run.id, Cancelled(message="no cell is left"))
+    return {str(run.id): run for run in _live(tags=FlowRunFilterTags(all_=[_tag(sweep)]))}
 
 
 def is_waiting(run: FlowRun) -> bool:
     return run.state_type == StateType.SCHEDULED
+
+
+def cancel_waiting(sweep: str) -> None:
+    """Cancel runs that no worker has taken yet, when no cell is left for them."""
+    for run in live_runs(sweep).values():
+        if is_waiting(run):
+            _cancel(run, "no cell is left")
+
+
+def cancel_experiments(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
+    """Hook of a cancelled grid: its experiments end too, and hand their cells back.
+
+    The server would see to it within 20 s, but gives up when its SQLite database is busy.
+    """
+    parent = FlowRunFilterParentFlowRunId(any_=[flow_run.id])
+    for run in _live(parent_flow_run_id=parent):
+        _cancel(run, "its grid was cancelled")
+
+
+def _live(**which: Any) -> list[FlowRun]:
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=_LIVE))
+    with get_client(sync_client=True) as client:
+        return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state, **which))
+
+
+def _cancel(run: FlowRun, why: str) -> None:
+    end = Cancelled if is_waiting(run) else Cancelling  # what runs is ended by its worker
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run.id, end(message=why))
 
 
 def _tag(sweep: str) -> str:

@@ -82,8 +82,7 @@ class Supervisor:
             busy = run in holding or is_waiting(live[run])
             self._seen[run] = now if busy else self._seen.get(run, now)
         alive = {r for r, at in self._seen.items() if r not in vanished and now - at < LOST_SECONDS}
-        idle = len(alive - holding)
-        wanted = {"queued": view.counts.queued, "idle": idle, "alive": len(alive)}
+        wanted = {"queued": view.counts.queued, "idle": len(alive - holding), "alive": len(alive)}
         for _ in range(runs_to_submit(**wanted, runs=self.runs)):
             run = submit_run(self.sweep, limit=self.cells_per_run, offline=self.offline)
             self._seen[run] = now

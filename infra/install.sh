@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it: makes the virtual environment and puts it on PATH.
 # HACPO_VENV: where it lies (.venv); HACPO_PYTHON: the interpreter that makes it.
 
@@ -6,7 +7,8 @@ TORCH="torch==2.13.0"
 # ensure_venv [EXTRA]: installs only if pyproject.toml or the constraints have changed since.
 ensure_venv() {
   local extra="${1:-}" python marker wanted
-  VENV="${HACPO_VENV:-$PWD/.venv}"
+  VENV="${HACPO_VENV:-.venv}"
+  [[ "$VENV" == /* ]] || VENV="$PWD/$VENV"
   if [[ ! -x "$VENV/bin/python" ]]; then
     python="$(find_python)" || return 1
     echo "Making $VENV with $("$python" --version)"

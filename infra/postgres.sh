@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: a PostgreSQL of its own for the tests, unless HACPO_TEST_POSTGRES_URL names one.
 
 POSTGRES_FOLDER=""
@@ -42,6 +43,10 @@ as_postgres() {
 
 postgres_bin() {
   local initdb
-  initdb="$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -n 1)"
-  [[ -z "$initdb" ]] || dirname "$(readlink -f "$initdb")"
+  for initdb in "$(command -v initdb || true)" /usr/lib/postgresql/*/bin/initdb; do
+    if [[ -x "$initdb" ]]; then
+      dirname "$(readlink -f "$initdb")"
+      return
+    fi
+  done
 }

@@ -40,11 +40,14 @@ if [[ "$action" != run ]]; then
 fi
 
 source infra/install.sh
-ensure_venv
+ensure_venv ""
 python infra/services.py start
+# shellcheck disable=SC1091
 source "${HACPO_HOME:-.hacpo}/env"
 
+echo "For prefect and hacpo commands in your shell: source ${HACPO_HOME:-.hacpo}/env"
 echo "\$ prefect deployment run hacpo-grid ${parameters[*]:-}"
-created="$(prefect deployment run hacpo-grid "${parameters[@]}")" || { echo "$created" >&2; exit 1; }
+# The older bash of macOS takes an empty array for an unset one.
+created="$(prefect deployment run hacpo-grid ${parameters[@]+"${parameters[@]}"})" || { echo "$created" >&2; exit 1; }
 flow_run="$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' <<<"$created" | head -n 1)"
 exec python -m flows.follow "$flow_run"

@@ -6,31 +6,40 @@ Standard library only. State, logs and process ids lie under HACPO_HOME (.hacpo)
 on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (one a core).
 """
 
-import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from processes import end_group, in_use, started_at, wait_until
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("HACPO_HOME") or CHECKOUT / ".hacpo").absolute()
 BIN = Path(sys.executable).parent
-PROC = Path("/proc")
-LINUX = (PROC / "self" / "stat").exists()
 START_SECONDS = 120
-STOP_SECONDS = 20
 THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
+POOLS = ("hacpo-control", "hacpo-cells")
+FLOWS = ("hacpo-grid", "hacpo-experiment")
+PREFECT_SERVER = {
+    # One write a task run is what most of the server's time goes into.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "2",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    ),
+    # On SQLite some write is retried at every poll, each time with a traceback in the log.
+    "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
+}
+LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceError(Exception):
@@ -90,8 +99,7 @@ class Service:
         for folder in (self.log.parent, self.pid_file.parent):
             folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            # A session of its own: it outlives this script, and Ctrl-C in the terminal. Popen from
-            # Python leaves SIGINT alone, which a shell's `&` would have it ignore.
+            # A session of its own outlives this script, and Ctrl-C in its terminal.
             process = subprocess.Popen(
                 self.command,
                 cwd=CHECKOUT,
@@ -104,26 +112,17 @@ class Service:
         self.pid_file.write_text(f"{process.pid} {started_at(process.pid)} {self.port or 0}\n")
 
     def wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not self.healthy():
-            if self.pid() is None or time.monotonic() > deadline:
-                tail = self.log.read_text(errors="replace").strip().splitlines()[-15:]
-                raise ServiceError("\n".join([*tail, f"{self.name} did not start: see {self.log}"]))
-            time.sleep(0.2)
+        wait_until(lambda: self.healthy() or self.pid() is None, START_SECONDS)
+        if not self.healthy():
+            tail = self.log.read_text(errors="replace").strip().splitlines()[-15:]
+            raise ServiceError("\n".join([*tail, f"{self.name} did not start: see {self.log}"]))
 
     def stop(self) -> bool:
-        """End the group, politely first; True if there was something to end."""
+        """True if there was something to stop."""
         pid = self.pid()
         if pid is not None:
-            if self.port is None:
-                # A worker that ends kills its flows at once; asked before, they hand cells back.
-                for member in group(pid) - {pid}:
-                    send(os.kill, member, signal.SIGTERM)
-                wait_until(lambda: group(pid) <= {pid}, STOP_SECONDS / 2)
-            send(os.killpg, pid, signal.SIGTERM)
-            if not wait_until(lambda: not group(pid), STOP_SECONDS):
-                send(os.killpg, pid, signal.SIGKILL)
-                wait_until(lambda: not group(pid), STOP_SECONDS)
+            # A worker that ends kills its flows at once; asked before, they hand their cells back.
+            end_group(pid, members_first=self.port is None)
         self.pid_file.unlink(missing_ok=True)
         return pid is not None
 
@@ -138,14 +137,14 @@ def services() -> list[Service]:
     single = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"TOKENIZERS_PARALLELISM": "false"}
     working = shared | single
     working |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_LOGGING_EXTRA_LOGGERS": "hacpo"}
-    working |= {"HACPO_SLOTS": slots}
+    working |= {"HACPO_SLOTS": slots, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
     files = HOME / "mlflow"
     return [
         Service(
             "prefect",
             [str(BIN / "prefect"), "server", "start", *local, str(prefect)],
-            shared,
+            shared | PREFECT_SERVER,
             prefect,
             "HACPO_PREFECT_PORT",
             "/api/health",
@@ -186,22 +185,16 @@ def environment() -> dict[str, str]:
         "PREFECT_HOME": str(HOME / "prefect"),
         "PREFECT_API_URL": f"http://127.0.0.1:{prefect}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
-            "prefect.server.concurrency.lease_storage.filesystem"
-        ),
         "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{mlflow}",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
+        "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"])),
     }
 
 
-def start() -> None:
+def start(every: list[Service]) -> None:
     """Start what does not run; if something cannot, stop what this call started."""
-    every = services()
-    for service in every:
-        service.check_port()
-    HOME.mkdir(parents=True, exist_ok=True)
-    (HOME / "mlflow").mkdir(exist_ok=True)
+    (HOME / "mlflow").mkdir(parents=True, exist_ok=True)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in environment().items()]
     lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
     (HOME / "env").write_text("\n".join([*lines, ""]))
@@ -224,6 +217,7 @@ def start() -> None:
         raise
     said = ", ".join(service.name for service in started)
     print(f"Services: {said} started" if said else "Services: all running")
+    print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
 
 
 def close_dead_runs() -> None:
@@ -244,15 +238,11 @@ def deploy() -> None:
     files = sorted([*(CHECKOUT / "flows").glob("*.py"), CHECKOUT / "infra" / "prefect.yaml"])
     content = b"".join(path.read_bytes() for path in files) + str(CHECKOUT).encode()
     wanted, marker = hashlib.sha256(content).hexdigest(), HOME / "prefect" / "deployed"
-    flows = ("hacpo-grid", "hacpo-experiment")
-    there = all(answers(f"{api}/deployments/name/{name}/{name}") for name in flows)
+    there = all(answers(f"{api}/deployments/name/{name}/{name}") for name in FLOWS)
     if there and marker.exists() and marker.read_text() == wanted:
         return
-    deadline = time.monotonic() + START_SECONDS
-    while not all(answers(f"{api}/work_pools/{pool}") for pool in ("hacpo-control", "hacpo-cells")):
-        if time.monotonic() > deadline:
-            raise ServiceError(f"the workers did not make their pools: see {HOME / 'logs'}")
-        time.sleep(0.2)
+    if not wait_until(lambda: all(answers(f"{api}/work_pools/{p}") for p in POOLS), START_SECONDS):
+        raise ServiceError(f"the workers did not make their pools: see {HOME / 'logs'}")
     command = [str(BIN / "prefect"), "--no-prompt", "deploy", "--all", "--prefect-file"]
     done = subprocess.run(
         [*command, "infra/prefect.yaml"],
@@ -267,16 +257,15 @@ def deploy() -> None:
     marker.write_text(wanted)
 
 
-def stop() -> None:
-    every = services()
+def stop(every: list[Service]) -> None:
     # Workers first: their flows hand cells back and tell the servers how they ended. Of these the
     # grids' first: a grid replaces experiments that end.
     names = [service.name for service in [*every[2:], *every[:2]] if service.stop()]
     print(f"Stopped: {', '.join(names)}" if names else "Nothing was running")
 
 
-def status() -> None:
-    for service in services():
+def status(every: list[Service]) -> None:
+    for service in every:
         pid, where = service.pid(), f"http://127.0.0.1:{service.port}" if service.port else ""
         state = "stopped" if pid is None else "running" if service.healthy() else "not answering"
         shown = f"{service.name:<15} {state:<14} {f'pid {pid}' if pid else '':<12} {where}"
@@ -297,7 +286,7 @@ def sweeps() -> list[dict[str, dict[str, int]]]:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5):
+        with LOCAL.open(url, timeout=5):
             return True
     except (OSError, ValueError):
         return False
@@ -310,18 +299,8 @@ def post(path: str, body: dict[str, Any]) -> Any:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with LOCAL.open(request, timeout=30) as reply:
         return json.load(reply)
-
-
-def in_use(number: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", number))
-        except OSError:
-            return True
-    return False
 
 
 def running(name: str) -> tuple[int, int] | None:
@@ -333,50 +312,23 @@ def running(name: str) -> tuple[int, int] | None:
     return (int(pid), int(port)) if started_at(int(pid)) == started else None
 
 
-def started_at(pid: int) -> str | None:
-    """Distinguishes a process from a later one with its number; None if it is gone."""
-    if LINUX:
-        fields = process_fields(PROC / str(pid))
-        return fields[19] if fields and fields[0] != "Z" else None
-    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
-    return found.stdout.strip().replace(" ", "_") or None
-
-
-def process_fields(folder: Path) -> list[str]:
-    """Linux: /proc/PID/stat behind the name (which may hold anything): state, parent, group, ..."""
-    try:
-        return (folder / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def group(leader: int) -> set[int]:
-    """The living processes of a group; a zombie that nobody collects is not one."""
-    if LINUX:
-        found = {int(folder.name): process_fields(folder) for folder in PROC.glob("[0-9]*")}
-        return {p for p, f in found.items() if f and f[2] == str(leader) and f[0] != "Z"}
-    listed = subprocess.run(["ps", "-axo", "pid=,pgid=,stat="], capture_output=True, text=True)
-    rows = [line.split() for line in listed.stdout.splitlines()]
-    return {int(pid) for pid, pgid, stat in rows if pgid == str(leader) and stat[0] != "Z"}
-
-
-def send(kill: Callable[[int, int], None], pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        kill(pid, number)
-
-
-def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
+def main(action: str) -> None:
+    # Ignored by a shell's background jobs, and so by what they start; workers end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    every = services()
+    if action == "status":
+        return status(every)
+    if action == "start":
+        for service in every:
+            service.check_port()
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        start(every) if action == "start" else stop(every)
 
 
 if __name__ == "__main__":
-    actions = {"start": start, "stop": stop, "status": status}
     try:
-        actions[sys.argv[1]]()
+        main(*sys.argv[1:])
     except ServiceError as error:
         sys.exit(str(error))

@@ -187,6 +187,47 @@ def test_failed_cell_is_named_and_stops_no_other(
     assert [cell.state for cell in sweep(env, "damaged").cells].count("done") == 1
 
 
+def test_cancelled_grid_hands_its_cells_back(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    grid = write_grid("cancelled", steps=5000)
+    flow_run = flow_run_of(submit(env, "hacpo-grid", "-p", f"config={grid}"))
+    wait_for_step(env, "cancelled", 2)
+    prefect = str(Path(sys.executable).parent / "prefect")
+    assert cli(env, prefect, "flow-run", "cancel", flow_run).returncode == 0
+    wait_until_queued(env, "cancelled")
+    followed = follow(env, flow_run)
+    assert followed.returncode == 1
+    assert "Cancelled" in followed.stdout
+
+
+def test_stop_hands_cells_back_and_the_next_start_goes_on(
+    tmp_path: Path, write_grid: Callable[..., Path]
+) -> None:
+    grid = write_grid("stopped", steps=30)
+    with platform(tmp_path) as env:
+        flow_run_of(submit(env, "hacpo-grid", "-p", f"config={grid}", "-p", "runs=1"))
+        reached = wait_for_step(env, "stopped", 3)
+    assert {cell.state for cell in sweep(env, "stopped").cells} <= {"queued", "done"}
+    assert reached.pid is not None
+    assert not Path(f"/proc/{reached.pid}").exists()
+    with platform(tmp_path) as env:
+        states = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
+        assert post(f"{env['PREFECT_API_URL']}/flow_runs/filter", states) == []
+        flow_run = flow_run_of(submit(env, "hacpo-grid", "-p", f"config={grid}"))
+        assert follow(env, flow_run).returncode == 0
+    cells = {cell.key: cell for cell in sweep(env, "stopped").cells}
+    assert cells[reached.key].attempts == 1  # a handed back attempt is not counted
+
+
+def wait_until_queued(env: dict[str, str], name: str) -> None:
+    """All cells of the sweep, that somebody worked on."""
+    deadline = time.monotonic() + 60
+    while {cell.state for cell in sweep(env, name).cells} != {"queued"}:
+        assert time.monotonic() < deadline, sweep(env, name)
+        time.sleep(0.2)
+
+
 def wait_for_step(env: dict[str, str], name: str, step: int) -> CellView:
     """A cell of the sweep that has come to this step."""
     deadline = time.monotonic() + 180
