@@ -25,7 +25,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
     """Follow a run of hacpo-grid; 0 if every cell is done."""
     started, told = time.monotonic(), float("-inf")
     view = None
-    display = Live(console=console, transient=True, refresh_per_second=4)
+    display = Live(console=console, transient=True, auto_refresh=False)
     shown: AbstractContextManager[object] = display if console.is_terminal else nullcontext()
     with (
         Registry.open(default_registry_url()) as registry,
@@ -36,7 +36,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
                 view = _sweep(registry, flow_run_id, view)
                 elapsed = time.monotonic() - started
                 if console.is_terminal:
-                    display.update(live(view, elapsed) if view else _before(state))
+                    display.update(live(view, elapsed) if view else _before(state), refresh=True)
                 elif elapsed - told >= LINE_SECONDS:
                     told = elapsed
                     console.print(plain(view, elapsed) if view else _before(state), markup=False)

@@ -35,7 +35,8 @@ def live(view: SweepView, elapsed: float) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for cell in running(view):
         table.add_row(Text(cell.label, style="bold"), Text(where(cell)))
-    bar = ProgressBar(total=1.0, completed=share_done(view), width=60)
+    bar = Table.grid()  # a bar alone does not end its line
+    bar.add_row(ProgressBar(total=1.0, completed=share_done(view), width=60))
     return Group(Text(headline(view, elapsed)), bar, table)
 
 

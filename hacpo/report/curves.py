@@ -80,6 +80,7 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
     """
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"{path}: curves are written as .svg, .png or .pdf")
+    import matplotlib
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys((c.combination, c.agent) for c in curves))
@@ -102,7 +103,9 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     axes.flat[0].legend(frameon=False, fontsize="small")
-    figure.savefig(path, dpi=150)
+    # Equal data gives equal files: no date, no random ids.
+    with matplotlib.rc_context({"svg.hashsalt": "hacpo"}):
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _line(axis: Any, curve: Curve, style: tuple[str, Any]) -> None:

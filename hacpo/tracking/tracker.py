@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
-_PAUSE = 1.0  # seconds between two rounds of sending, so that fast steps share requests
+_PAUSE = 5.0  # seconds between two rounds of sending, so that steps share requests
 _MAX_BACKOFF = 60.0
 _NAME = re.compile(r"[/\w.\- :]+", re.ASCII)
 

@@ -1,13 +1,15 @@
 """What a follower sees."""
 
 import dataclasses
+import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from flows.links import artifact_key, cell_table
-from flows.progress import headline, plain, seconds_left, share_done
+from flows.progress import headline, live, plain, seconds_left, share_done
 from hacpo.registry import AgentView, CellView, StateCounts, SweepView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,6 +86,15 @@ def test_plain_line_tells_what_every_running_cell_does() -> None:
         "[hacpo a+b s1: step 30/60, reward a 0.71 b 0.50] "
         "[gspo a s0: building agent a: batch 20 of 300]"
     )
+
+
+def test_live_display_gives_every_cell_a_line() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(live(view(DONE, HALF, BUILDING), 5))
+    head, bar, *cells = console.export_text().splitlines()
+    assert head.startswith("demo: 1 of 3 cells done")
+    assert len(bar.rstrip()) == 60
+    assert [line.split()[0] for line in cells] == ["hacpo", "gspo"]
 
 
 def test_headline_of_a_finished_sweep_has_no_time_left() -> None:
