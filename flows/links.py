@@ -17,7 +17,7 @@ def prefect_url(flow_run_id: str | None) -> str | None:
 
 
 def mlflow_experiment_url(name: str, uri: str | None = None) -> str | None:
-    """The page of an experiment, None while there is none or no server that answers."""
+    """The runs of an experiment, None while there is none or no server that answers."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or ""
     if not uri.startswith("http"):
         return None
@@ -28,7 +28,7 @@ def mlflow_experiment_url(name: str, uri: str | None = None) -> str | None:
             experiment = json.load(reply)["experiment"]["experiment_id"]
     except (OSError, ValueError, KeyError):
         return None
-    return f"{uri.rstrip('/')}/#/experiments/{experiment}"
+    return f"{uri.rstrip('/')}/#/experiments/{experiment}/runs"  # bare, it opens on GenAI traces
 
 
 def artifact_key(*parts: str) -> str:
@@ -42,7 +42,7 @@ def cell_links(cell: CellView, experiment_url: str | None) -> dict[str, str]:
     if flow_run := prefect_url(cell.prefect_flow_run_id):
         links["Prefect"] = f"[run]({flow_run})"
     if experiment_url and cell.mlflow_run_id:
-        links["MLflow"] = f"[curves]({experiment_url}/runs/{cell.mlflow_run_id})"
+        links["MLflow"] = f"[curves]({experiment_url}/{cell.mlflow_run_id})"
     return links
 
 
