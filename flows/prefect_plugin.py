@@ -2,11 +2,15 @@
 
 Loaded by Prefect at its start (entry point `prefect.plugins`) where `[tool.prefect.plugins]` in the
 current folder's pyproject.toml enables it. Prefect has no public hook for this, so one client
-method is wrapped; where that does not fit, nothing changes and the full name still works.
+method is wrapped; where that does not fit, nothing changes and the full name still works. The same
+method is where the command line first needs its server: if there is none, it says so in one line.
 """
 
+import sys
+from pathlib import Path
 from typing import Any
 
+import httpx
 from prefect.plugins import HookContext, register_hook
 
 PREFECT_PLUGIN_API_REQUIRES = ">=0.1,<1"
@@ -28,7 +32,17 @@ def setup_environment(*, ctx: HookContext) -> None:
         return
 
     async def read_deployment_by_name(self: Any, name: str) -> Any:
-        return await by_full_name(self, name if "/" in name else f"{name}/{name}")
+        try:
+            return await by_full_name(self, name if "/" in name else f"{name}/{name}")
+        except httpx.ConnectError:
+            if Path(sys.argv[0]).name != "prefect":  # a flow may wait for its server to come back
+                raise
+            print(
+                f"Prefect does not answer at {self._client.base_url}: start it with "
+                "`bash infra/quickstart.sh`, or `source .hacpo/env` if it runs elsewhere",
+                file=sys.stderr,
+            )
+            raise SystemExit(2) from None
 
     read_deployment_by_name.takes_bare_names = True  # type: ignore[attr-defined]
     DeploymentAsyncClient.read_deployment_by_name = read_deployment_by_name  # type: ignore[method-assign]

@@ -7,7 +7,8 @@ does not read (the floor under gspo) never repeats its work. Loads no torch.
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
+import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -177,11 +178,13 @@ def _verifier_reads(config: RunConfig) -> dict[str, Any]:
 def _source_digest(dotted: str) -> str:
     """sha256 of the file that defines a custom reward, so that an edited reward is new work."""
     module = dotted.partition(":")[0]
-    find: Callable[[str], Any] = importlib.util.find_spec
+    sys.path.insert(0, os.getcwd())  # where the verifier's worker looks, too
     try:
-        spec = find(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
+    finally:
+        sys.path.pop(0)
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         raise ConfigError(
             f"verifier.reward: module {module!r} is not found; "

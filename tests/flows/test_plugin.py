@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ from prefect.client.orchestration._deployments.client import DeploymentAsyncClie
 from prefect.plugins import HookContext
 
 from flows.prefect_plugin import setup_environment
+from tests.servers import free_port
 
 
 @pytest.fixture
@@ -53,3 +58,18 @@ def test_leaves_an_unknown_prefect_alone(asked: list[str], monkeypatch: pytest.M
     assert DeploymentAsyncClient.read_deployment_by_name is stock
     monkeypatch.delattr(DeploymentAsyncClient, "read_deployment_by_name")
     setup_environment(ctx=context("3.7.9"))
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
+    nowhere = {"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"}
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "prefect"), "deployment", "run", "hacpo-grid"],
+        env=os.environ | nowhere | {"PREFECT_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"Prefect does not answer at {nowhere['PREFECT_API_URL']}")
+    assert "bash infra/quickstart.sh" in line

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hacpo.cells import expand, run_cell_spec
+from hacpo.errors import ConfigError
 from hacpo.presets import load_grid, load_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -139,3 +140,16 @@ def test_variants_are_named_columns_with_their_own_settings(tmp_path: Path) -> N
     assert by_method["hacpo_no_clip"].config["algorithm"]["floor"] is None
     assert by_method["hacpo_no_modulation"].config["algorithm"]["modulation"] is False
     assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_an_own_reward_is_found_in_the_current_folder_and_its_text_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the `hacpo` script does not have it on its path
+    own = ["verifier.type=custom", "verifier.reward=rewards_of_mine:reward"]
+    (tmp_path / "rewards_of_mine.py").write_text("def reward(problem, response): return 1.0\n")
+    first = key(tmp_path, *own)
+    (tmp_path / "rewards_of_mine.py").write_text("def reward(problem, response): return 0.0\n")
+    assert key(tmp_path, *own) != first
+    with pytest.raises(ConfigError, match="module 'nowhere' is not found"):
+        key(tmp_path, "verifier.type=custom", "verifier.reward=nowhere:reward")
