@@ -39,7 +39,8 @@ def follow(flow_run_id: UUID, console: Console) -> int:
                     display.update(live(view, elapsed) if view else _before(state), refresh=True)
                 elif elapsed - told >= LINE_SECONDS:
                     told = elapsed
-                    console.print(plain(view, elapsed) if view else _before(state), markup=False)
+                    line = plain(view, elapsed) if view else _before(state)
+                    console.print(line, markup=False, soft_wrap=True)
                 time.sleep(LOOK_SECONDS)
         view = _sweep(registry, flow_run_id, view)
         if view is not None:

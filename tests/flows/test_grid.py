@@ -137,7 +137,7 @@ def test_grid_runs_reports_and_is_done_the_second_time(
         assert f"/runs/flow-run/{cell.prefect_flow_run_id})" in artifact["data"]
     runs = post(
         f"{env['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/runs/search",
-        {"experiment_ids": [str(view.mlflow_experiment_url).rpartition("/")[2]]},
+        {"experiment_ids": [str(view.mlflow_experiment_url).split("/")[-2]]},
     )["runs"]
     assert len(runs) == 3 + 4  # a cell each, and an agent of a cell each
     assert {run["info"]["status"] for run in runs} == {"FINISHED"}
