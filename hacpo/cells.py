@@ -20,7 +20,7 @@ from hacpo.presets import set_dotted, validate
 from hacpo.problems import check_disjoint, load_problems, problems_digest
 from hacpo.types import CellSpec
 
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 """Raised by hand when a change of the code changes results; every key changes with it."""
 
 _SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
@@ -145,6 +145,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "verifier": _verifier_reads(config),
         "engine": config.rollout.engine,
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
+        "truncated": config.rollout.truncated,  # evaluations are graded under it too
     }
     if config.rule == "initial":
         reads["evaluate"].pop("every")
@@ -154,9 +155,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "steps": config.steps,
         "train": _digest(config.problems.train),
         "responses_per_problem": config.responses_per_problem,
-        "rollout": config.rollout.model_dump(
-            include={"temperature", "max_response_tokens", "truncated"}
-        ),
+        "rollout": config.rollout.model_dump(include={"temperature", "max_response_tokens"}),
         "update": config.update.model_dump(exclude={"micro_rows"}, mode="json"),
         "algorithm": config.algorithm.model_dump(include=set(ALGORITHM_READS[config.rule])),
     }

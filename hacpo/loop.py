@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hacpo.phases.evaluate import evaluate
-from hacpo.phases.finish import finish_step
+from hacpo.phases.finish import finish_step, record_steps
 from hacpo.phases.rollout import rollout
 from hacpo.phases.update import update
 from hacpo.phases.verify import verify
@@ -43,6 +43,7 @@ def train_step(run_id: str, step: int, phases: Phases = LOCAL) -> StepSummary:
 def train_run(run_id: str, phases: Phases = LOCAL) -> None:
     """Train to the last step, from wherever the run's newest checkpoint is."""
     agents = tuple(sorted(open_run(run_id).agents))
+    record_steps(run_id)
     while True:
         run = open_run(run_id)
         if evaluation_due(run):

@@ -32,13 +32,29 @@ def finish_step(run_id: str, step: int, started: float) -> StepSummary:
     run.step_metrics.clear()
     if (step + 1) % run.config.checkpoints.every == 0 or step + 1 == run.config.steps:
         _checkpoint(run, agents)
+    _record(run, summary)
+    return summary
+
+
+def record_steps(run_id: str) -> None:
+    """Tell registry and MLflow of the steps up to the checkpoint that a run resumes from.
+
+    A kill between a checkpoint and the record of its step would leave a hole; what they know
+    already is overwritten by the same, or skipped.
+    """
+    run = open_run(run_id)
+    for step in run.ledger.steps():
+        if step < run.state.step:
+            _record(run, run.ledger.read_summary(step))
+
+
+def _record(run: Run, summary: StepSummary) -> None:
     run.recorder.step(summary)
     run.tracker.log_step(
-        step,
-        {name: agent.metrics for name, agent in agents.items()},
-        {f"agent_{name}/reward": agent.reward_mean for name, agent in agents.items()},
+        summary.step,
+        {name: agent.metrics for name, agent in summary.agents.items()},
+        {f"agent_{name}/reward": a.reward_mean for name, a in summary.agents.items()},
     )
-    return summary
 
 
 def _checkpoint(run: Run, agents: dict[str, AgentStep]) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 import hacpo
 from hacpo.api import Result
+from hacpo.places import default_registry_url
+from hacpo.registry import Registry
 from tests.integration.killed_run import POINTS
 from tests.tiny import tiny_pair
 
@@ -110,8 +112,14 @@ def test_a_killed_run_resumes_to_the_same_result(
         text=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = facts(hacpo.train(config, offline=True))
-    assert equal(resumed, whole)
+    result = hacpo.train(config, offline=True)
+    assert equal(facts(result), whole)
+    with Registry.open(default_registry_url()) as registry:
+        recorded = [(row.step, row.agent) for row in registry.step_rows(result.cell.key)]
+    assert sorted(recorded) == [(step, agent) for step in range(6) for agent in ("a", "b")]
+    spooled = [json.loads(line) for line in (result.folder / "tracking.jsonl").open()]
+    steps = {e["step"] for e in spooled if e["kind"] == "metrics" and e["name"] == "step"}
+    assert steps == set(range(6))
 
 
 def test_two_runs_of_one_config_are_equal(

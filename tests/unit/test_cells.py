@@ -109,6 +109,11 @@ def test_initial_has_one_cell_whatever_the_seed(tmp_path: Path) -> None:
     assert first != key(tmp_path, "method=initial", agent="b")
 
 
+def test_initial_is_graded_under_the_truncation_rule(tmp_path: Path) -> None:
+    first = key(tmp_path, "method=initial", "rollout.truncated=zero", agent="a")
+    assert first != key(tmp_path, "method=initial", "rollout.truncated=drop", agent="a")
+
+
 def test_gspo_xn_follows_the_number_of_agents(tmp_path: Path) -> None:
     agents = {**PAIR["agents"], "c": {"model": "embedded:c"}}
     grid = {
