@@ -276,6 +276,14 @@ class GridSection(Config):
             raise ValueError("a method is listed twice")
         return methods
 
+    @field_validator("variants")
+    @classmethod
+    def _names_of_their_own(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
+        for name in variants:
+            if name in (*JOINT_METHODS, *SINGLE_METHODS) or _MULTIPLIED.fullmatch(name):
+                raise ValueError(f"variant {name!r} has the name of a method: give it its own")
+        return variants
+
     @field_validator("seeds")
     @classmethod
     def _distinct_seeds(cls, seeds: list[int]) -> list[int]:

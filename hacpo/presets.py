@@ -20,7 +20,12 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: the loader's own business
+                continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | bool):
+                line = key_node.start_mark.line + 1
+                raise ConfigError(f"line {line}: a key must be plain text, not {key!r}")
             if key in seen:
                 line = key_node.start_mark.line + 1
                 raise ConfigError(f"line {line}: duplicate key {key!r}; each may stand once")
@@ -46,6 +51,8 @@ def load_run(
     _apply(data, overrides)
     if agent is not None:
         agents = data.get("agents") or {}
+        if not isinstance(agents, dict):
+            raise ConfigError(f"{where}: agents must map ids to models (found {agents!r})")
         if agent not in agents:
             raise ConfigError(f"{where}: unknown agent {agent!r}; known: {', '.join(agents)}")
         data["agents"] = {agent: agents[agent]}
@@ -124,8 +131,11 @@ def _read_file(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: must hold a mapping of keys")
     extends = data.pop("extends", [])
+    parents = [extends] if isinstance(extends, str) else extends
+    if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
+        raise ConfigError(f"{path}: extends must be a file or a list of files (found {extends!r})")
     merged: dict[str, Any] = {}
-    for parent in [extends] if isinstance(extends, str) else extends:
+    for parent in parents:
         _merge(merged, _read_file(path.parent / parent, (*below, path.resolve())))
     _merge(merged, data)
     return merged

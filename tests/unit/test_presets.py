@@ -140,3 +140,31 @@ def test_gspo_xk_multiplies_responses() -> None:
     assert parse_method("gspo_x3") == ("gspo", 3)
     config = load_run(MINIMAL, ["method=gspo_x2", "rollout.responses_per_problem=8"], agent="a")
     assert config.responses_per_problem == 16
+
+
+@pytest.mark.parametrize("text", ["extends: 5\n", "extends: [1]\n", "? [a]\n: 1\n"])
+def test_odd_yaml_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"odd\.yaml"):
+        load_run(write(tmp_path, "odd.yaml", text))
+
+
+@pytest.mark.parametrize("override", ["agents=[a]", "agents=a"])
+def test_agents_that_are_no_mapping_are_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match="agents"):
+        load_run(MINIMAL, [override], agent="a")
+
+
+def test_yaml_merge_keys_work(tmp_path: Path) -> None:
+    text = "base: &base {learning_rate: 0.5, micro_rows: 4}\nupdate: {<<: *base, micro_rows: 8}\n"
+    from hacpo.presets import _read_file
+
+    merged = _read_file(write(tmp_path, "merge.yaml", text), ())
+    assert merged["update"] == {"learning_rate": 0.5, "micro_rows": 8}
+
+
+@pytest.mark.parametrize("name", ["hacpo", "gspo_x2"])
+def test_a_variant_may_not_take_a_methods_name(name: str) -> None:
+    grid = {"combinations": [["a", "b"]], "methods": ["hacpo"], "seeds": [0]}
+    grid["variants"] = {name: {"set": {"algorithm.alpha": 0}}}
+    with pytest.raises(ConfigError, match="has the name of a method"):
+        load_grid({**MINIMAL, "grid": grid})
