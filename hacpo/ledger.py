@@ -20,15 +20,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hacpo.errors import StorageError
 from hacpo.types import AgentStep, Rollout, StepSummary
-
-RowT = TypeVar("RowT")
 
 _ROLLOUT = pa.schema(
     {

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -26,8 +26,7 @@ from hacpo.models.learner import Learner
 from hacpo.models.policy import Policy, load_policy
 from hacpo.models.resolve import resolve_model
 from hacpo.models.tokens import AgentTokens, load_tokens
-from hacpo.places import home as home
-from hacpo.places import run_folder as run_folder
+from hacpo.places import home, run_folder
 from hacpo.problems import load_problems
 from hacpo.tracking import Tracker
 from hacpo.types import Evaluation, Problem, StepSummary
@@ -98,8 +97,6 @@ class Run:
     tracker: Tracker
     recorder: Recorder
     state: RunState
-    left_out: int
-    """Training problems whose prompt is too long for some agent."""
     step_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """agent -> metrics of the step in progress that its files do not hold."""
 
@@ -170,7 +167,7 @@ def start_run(
     state = RunState(**read_state(checkpoint)) if checkpoint else RunState()
     forget_lost(ledger, state.step)
     agents = _build_agents(config, checkpoint, tell)
-    train, left_out = _fitting(load_problems(config.problems.train), agents, config)
+    train = _fitting(load_problems(config.problems.train), agents, config)
     held_out = load_problems(config.problems.held_out)
     for agent in agents.values():
         for problem in held_out:
@@ -186,7 +183,6 @@ def start_run(
         tracker=tracker or Tracker(folder, None),
         recorder=recorder or NoRecorder(),
         state=state,
-        left_out=left_out,
     )
     _OPEN[run_id] = run
     return run
@@ -197,10 +193,6 @@ def close_run(run_id: str) -> None:
     run = _OPEN.pop(run_id, None)
     if run is not None:
         run.verifier.close()
-
-
-def state_data(state: RunState) -> dict[str, object]:
-    return asdict(state)
 
 
 def seed_for(*parts: object) -> int:
@@ -259,9 +251,7 @@ def _build_agents(
     return agents
 
 
-def _fitting(
-    problems: list[Problem], agents: dict[str, Agent], config: RunConfig
-) -> tuple[list[Problem], int]:
+def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfig) -> list[Problem]:
     limit = config.rollout.max_prompt_tokens
     fitting = [
         p for p in problems if all(len(a.tokens.render(p)) <= limit for a in agents.values())
@@ -276,4 +266,4 @@ def _fitting(
             f"{config.problems.train}: {len(fitting)} usable problems, but a step takes "
             f"{config.update.problems_per_step} (update.problems_per_step)"
         )
-    return fitting, left_out
+    return fitting

@@ -20,12 +20,10 @@ from hacpo.errors import HacpoError, LeaseLostError, StorageError
 from hacpo.ledger import storage_errors
 from hacpo.loop import LOCAL, Phases, train_run
 from hacpo.models.resolve import ensure_models
-from hacpo.places import code_version as code_version
-from hacpo.places import default_registry_url as default_registry_url
-from hacpo.places import run_id_of as run_id_of
+from hacpo.places import code_version, home, run_folder, run_id_of
 from hacpo.preflight import tracking_uri
 from hacpo.registry import CellView, Claim, Registry
-from hacpo.run import Run, close_run, home, run_folder, start_run
+from hacpo.run import Run, close_run, start_run
 from hacpo.tracking import Tracker
 from hacpo.types import Evaluation, StepSummary
 
@@ -95,7 +93,7 @@ def work_on(
             ensure_models([a.model for a in config.agents.values()], home(), tell)
             tracker = Tracker(run_folder(run_id), tracking_uri(config), offline=offline)
             _introduce(tracker, claim, config)
-            recorder = CellRecorder(registry, claim)
+            recorder = CellRecorder(registry, claim, config)
             tell("loading")
             run = start_run(run_id, config, tracker=tracker, recorder=recorder, progress=tell)
             tell("")
@@ -127,10 +125,9 @@ def work_on(
 class CellRecorder:
     """`hacpo.run.Recorder` over the registry; every write proves that the lease still holds."""
 
-    def __init__(self, registry: Registry, claim: Claim) -> None:
+    def __init__(self, registry: Registry, claim: Claim, config: RunConfig) -> None:
         self._registry = registry
         self._claim = claim
-        config = RunConfig.model_validate(claim.config)
         self._initial_keys = {
             name: _initial_key(config, name, agent) for name, agent in config.agents.items()
         }

@@ -3,13 +3,11 @@
 import dataclasses
 from pathlib import Path
 
-from hacpo.evals.harness import evaluate_problems
+from hacpo.evals.harness import GREEDY, TASK, evaluate_problems
 from hacpo.ledger import read_json, write_json
 from hacpo.phases.verify import grade_rows
 from hacpo.run import Agent, Run, open_run, seed_for
 from hacpo.types import Evaluation, FinishReason, Problem, ProblemScore
-
-TASK = "held_out"
 
 
 def evaluate(run_id: str, step: int, agents: tuple[str, ...]) -> None:
@@ -38,7 +36,7 @@ def read_evaluations(folder: Path, step: int, agent: str) -> list[Evaluation]:
 
 def protocols(run: Run) -> list[str]:
     settings = run.config.evaluate
-    return [f"avg@{settings.samples}"] * (settings.samples > 0) + ["greedy"] * settings.greedy
+    return [f"avg@{settings.samples}"] * (settings.samples > 0) + [GREEDY] * settings.greedy
 
 
 def _evaluate(run: Run, step: int, agent: Agent) -> list[Evaluation]:

@@ -1,5 +1,6 @@
 """The end of a step: metrics from its data, a checkpoint when due, then registry and MLflow."""
 
+import dataclasses
 import math
 import resource
 import time
@@ -10,7 +11,7 @@ import torch
 from hacpo.checkpoints import prune, write_checkpoint
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of
-from hacpo.run import Run, open_run, state_data
+from hacpo.run import Run, open_run
 from hacpo.types import AgentStep, StepSummary, Trajectory
 
 
@@ -71,7 +72,7 @@ def _checkpoint(run: Run, agents: dict[str, AgentStep]) -> None:
         step,
         {name: agent.policy.save for name, agent in run.agents.items()},
         {name: agent.learner.state() for name, agent in run.agents.items()},
-        state_data(run.state),
+        dataclasses.asdict(run.state),
     )
     removed = prune(run.checkpoints, keep_last=keep.keep_last, keep=kept_best)
     run.recorder.checkpoint(written, removed)

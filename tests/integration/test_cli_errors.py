@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hacpo.registry import Registry
-from tests.cli_runner import COMMAND, environment, in_process, isolated_home
+from tests.cli_runner import COMMAND, environment, in_process
 from tests.servers import free_port
 from tests.tiny import CHARACTERS, tiny_model, tiny_pair, tiny_tokenizer
 
@@ -33,11 +33,6 @@ def config(models: Path) -> Config:
     """Of a run that would work; each test breaks one thing."""
     data: Config = yaml.safe_load((models / "run.yaml").read_text())
     return data
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return isolated_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -11,18 +11,10 @@ import yaml
 
 from hacpo.places import default_registry_url
 from hacpo.registry import Registry
-from tests.cli_runner import COMMAND, Cli, environment, in_process, isolated_home
+from tests.cli_runner import COMMAND, Cli, environment
 from tests.tiny import tiny_pair
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return isolated_home(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return in_process(capsys)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_run_trains_and_shows_what_it_knows_the_second_time(cli: Cli, tmp_path: Path) -> None:

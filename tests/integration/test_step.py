@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from hacpo.loop import train_run
+from hacpo.places import run_folder
 from hacpo.presets import load_run
-from hacpo.run import close_run, run_folder, start_run
+from hacpo.run import close_run, start_run
 from hacpo.types import StepSummary
 from tests.tiny import tiny_pair
 

@@ -16,7 +16,7 @@ from hacpo.places import default_registry_url
 from hacpo.presets import load_grid
 from hacpo.registry import Claim, Registry
 from hacpo.types import AgentStep, CellSpec, StepSummary
-from tests.cli_runner import ROOT, Cli, Done, environment, in_process, isolated_home
+from tests.cli_runner import ROOT, Cli, Done, environment
 
 GRID = ROOT / "configs" / "embedded" / "grid.yaml"
 COMMANDS = [
@@ -31,14 +31,7 @@ COMMANDS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return isolated_home(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return in_process(capsys)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def submit(name: str = "embedded") -> list[CellSpec]:

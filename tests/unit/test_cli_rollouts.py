@@ -9,12 +9,7 @@ import pytest
 from hacpo.cli.rollouts import printable
 from hacpo.ledger import Ledger, write_json
 from hacpo.types import Rollout
-from tests.cli_runner import Cli, in_process
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return in_process(capsys)
+from tests.cli_runner import Cli
 
 
 def rollout(step: int, source: str, problem: str, index: int, text: str) -> Rollout:
