@@ -44,7 +44,7 @@ class Result:
         checkpoint = latest_checkpoint(self.folder / "checkpoints")
         if checkpoint is None:
             raise RegistryError(
-                f"{self.folder}: no complete checkpoint; train again with fresh=True"
+                f"{self.folder}: no complete checkpoint is left; train it again, fresh"
             )
         return model_folder(checkpoint.path, agent)
 

@@ -17,7 +17,7 @@ from hacpo.config import JOINT_METHODS, GridConfig, RunConfig
 from hacpo.errors import ConfigError
 from hacpo.models.identity import model_identity
 from hacpo.presets import set_dotted, validate
-from hacpo.problems import check_disjoint, load_problems, problems_digest
+from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
 from hacpo.types import CellSpec
 
 RESULTS_VERSION = 2
@@ -53,6 +53,9 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
         for name, agent in config.agents.items()
     }
     check_problem_sets(config.problems.train, config.problems.held_out)
+    if config.rule != "initial":
+        train = config.problems.train
+        check_enough(train, len(load_problems(train)), config.update.problems_per_step)
     reads = _what_it_reads(config, identities)
     canonical = json.dumps(reads, sort_keys=True, separators=(",", ":"))
     combination = "+".join(sorted(config.agents))
@@ -170,14 +173,18 @@ def _verifier_reads(config: RunConfig) -> dict[str, Any]:
     if verifier.type == "marker":
         reads["marker"] = verifier.marker
     if verifier.reward is not None:
-        reads["reward"] = [verifier.reward, _source_digest(verifier.reward)]
+        reads["reward"] = [
+            verifier.reward,
+            _source_digest(verifier.reward, verifier.folder or os.getcwd()),
+        ]
     return reads
 
 
-def _source_digest(dotted: str) -> str:
+def _source_digest(dotted: str, folder: str) -> str:
     """sha256 of the file that defines a custom reward, so that an edited reward is new work."""
     module = dotted.partition(":")[0]
-    sys.path.insert(0, os.getcwd())  # where the verifier's worker looks, too
+    sys.path.insert(0, folder)  # where the verifier's worker looks, too
+    importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -186,7 +193,7 @@ def _source_digest(dotted: str) -> str:
         sys.path.pop(0)
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         raise ConfigError(
-            f"verifier.reward: module {module!r} is not found; "
-            "run from the folder that holds it, or install it"
+            f"verifier.reward: module {module!r} is not found in {folder}; "
+            "set verifier.folder to the folder that holds it, or install it"
         )
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()

@@ -9,6 +9,7 @@ It is filled under a temporary name and renamed when whole.
 """
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from torch import Tensor
 
 from hacpo.errors import StorageError
 from hacpo.ledger import read_json, storage_errors, write_folder, write_json
+
+logger = logging.getLogger(__name__)
 
 MARKER = "COMPLETE"
 
@@ -74,8 +77,11 @@ def write_checkpoint(
 def latest_checkpoint(folder: Path) -> Written | None:
     """The newest complete checkpoint whose files are as its marker says, or None."""
     for path in sorted(folder.glob("[0-9]*"), reverse=True):
-        if (path / MARKER).is_file() and _manifest(path) == read_json(path / MARKER):
+        if not (path / MARKER).is_file():
+            continue
+        if _manifest(path) == read_json(path / MARKER):
             return _written(path, int(path.name))
+        logger.warning("%s is damaged: its files are not as its marker says; not used", path)
     return None
 
 

@@ -4,6 +4,8 @@ Loads no torch: the status commands of the CLI need it.
 """
 
 import os
+import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -26,15 +28,23 @@ def default_registry_url() -> str:
     return os.environ.get("HACPO_REGISTRY_URL") or f"sqlite:///{home() / 'registry.db'}"
 
 
+@lru_cache(maxsize=1)
 def code_version() -> str:
-    """Version of the package, and the commit if it is a checkout."""
+    """Version of the package and, in a checkout, the commit (`-dirty` if files were changed)."""
     from hacpo import __version__
 
-    head = Path(__file__).parent.parent / ".git" / "HEAD"
-    try:
-        ref = head.read_text(encoding="utf-8").strip()
-        if ref.startswith("ref: "):
-            ref = (head.parent / ref[5:]).read_text(encoding="utf-8").strip()
-    except OSError:
+    checkout = Path(__file__).parent.parent
+    if not (checkout / ".git").exists():
         return __version__
-    return f"{__version__}+{ref[:12]}"
+    describe = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run([*describe, "--exclude=*"], capture_output=True, text=True)
+    except OSError:  # no git here
+        return __version__
+    commit = found.stdout.strip()
+    return f"{__version__}+{commit}" if commit else __version__
+
+
+def is_path(model: str, base: Path) -> bool:
+    """Whether `model`, said in the folder `base`, names a folder rather than a hub id."""
+    return model.startswith((".", "/", "~")) or bool(model and (base / model).is_dir())

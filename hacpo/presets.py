@@ -1,6 +1,10 @@
-"""Reading configuration files: `extends`, dotted overrides, errors that name file and key."""
+"""Reading configuration files: `extends`, dotted overrides, errors that name file and key.
+
+A path in a file is relative to that file, in an override or a mapping to the working directory.
+"""
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from hacpo.config import BaseConfig, GridConfig, RunConfig
 from hacpo.errors import ConfigError
+from hacpo.places import is_path
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
@@ -134,11 +139,36 @@ def _read_file(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     parents = [extends] if isinstance(extends, str) else extends
     if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
         raise ConfigError(f"{path}: extends must be a file or a list of files (found {extends!r})")
+    _root_paths(data, path.parent.absolute())
     merged: dict[str, Any] = {}
     for parent in parents:
         _merge(merged, _read_file(path.parent / parent, (*below, path.resolve())))
     _merge(merged, data)
     return merged
+
+
+def _root_paths(data: dict[str, Any], folder: Path) -> None:
+    """Make what a file says about files independent of where it is read from."""
+
+    def section(name: str) -> dict[str, Any]:
+        found = data.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def rooted(text: str) -> str:
+        return str(Path(os.path.normpath(folder / Path(text).expanduser())))
+
+    problems, verifier = section("problems"), section("verifier")
+    for key, spec in problems.items():
+        if isinstance(spec, str) and spec and not spec.startswith("embedded:"):
+            problems[key] = rooted(spec)
+    for agent in section("agents").values():
+        model = agent.get("model") if isinstance(agent, dict) else None
+        if isinstance(model, str) and not model.startswith("embedded:") and is_path(model, folder):
+            agent["model"] = rooted(model)
+    if isinstance(verifier.get("folder"), str):
+        verifier["folder"] = rooted(verifier["folder"])
+    elif verifier.get("reward") is not None:
+        verifier["folder"] = str(folder)
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from hacpo.models.policy import Policy, load_policy
 from hacpo.models.resolve import resolve_model
 from hacpo.models.tokens import AgentTokens, load_tokens
 from hacpo.places import home, run_folder
-from hacpo.problems import load_problems
+from hacpo.problems import check_enough, load_problems
 from hacpo.tracking import Tracker
 from hacpo.types import Evaluation, Problem, StepSummary
 from hacpo.verifiers import VerifierPool
@@ -92,6 +92,8 @@ class Run:
     ledger: Ledger
     agents: dict[str, Agent]
     train_problems: list[Problem]
+    left_out: int
+    """Training problems whose prompt is too long for some agent."""
     held_out: list[Problem]
     verifier: VerifierPool
     tracker: Tracker
@@ -167,7 +169,8 @@ def start_run(
     state = RunState(**read_state(checkpoint)) if checkpoint else RunState()
     forget_lost(ledger, state.step)
     agents = _build_agents(config, checkpoint, tell)
-    train = _fitting(load_problems(config.problems.train), agents, config)
+    given = load_problems(config.problems.train)
+    train = _fitting(given, agents, config)
     held_out = load_problems(config.problems.held_out)
     for agent in agents.values():
         for problem in held_out:
@@ -178,6 +181,7 @@ def start_run(
         ledger=ledger,
         agents=agents,
         train_problems=train,
+        left_out=len(given) - len(train),
         held_out=held_out,
         verifier=VerifierPool(config.verifier),
         tracker=tracker or Tracker(folder, None),
@@ -261,9 +265,6 @@ def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfi
         logger.warning(
             "%d training problems have prompts over %d tokens: left out", left_out, limit
         )
-    if len(fitting) < config.update.problems_per_step:
-        raise DataError(
-            f"{config.problems.train}: {len(fitting)} usable problems, but a step takes "
-            f"{config.update.problems_per_step} (update.problems_per_step)"
-        )
+    if config.rule != "initial":
+        check_enough(config.problems.train, len(fitting), config.update.problems_per_step)
     return fitting

@@ -15,7 +15,7 @@ import yaml
 
 from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import Written, model_folder
-from hacpo.config import AgentConfig, RunConfig
+from hacpo.config import RunConfig
 from hacpo.errors import HacpoError, LeaseLostError, StorageError
 from hacpo.ledger import storage_errors
 from hacpo.loop import LOCAL, Phases, train_run
@@ -24,6 +24,7 @@ from hacpo.places import code_version, home, run_folder, run_id_of
 from hacpo.preflight import tracking_uri
 from hacpo.registry import CellView, Claim, Registry
 from hacpo.run import Run, close_run, start_run
+from hacpo.settings import AgentConfig
 from hacpo.tracking import Tracker
 from hacpo.types import Evaluation, StepSummary
 

@@ -34,6 +34,11 @@ while (($#)); do
 done
 
 if [[ "$action" != run ]]; then
+  # What was started with another HACPO_VENV is stopped with it, too.
+  recorded="${HACPO_HOME:-.hacpo}/env"
+  if [[ -z "${HACPO_VENV:-}" && -f "$recorded" ]]; then
+    HACPO_VENV="$(source "$recorded" && echo "$HACPO_VENV")"
+  fi
   python="${HACPO_VENV:-.venv}/bin/python"
   [[ -x "$python" ]] || { echo "Nothing was ever started here: there is no $python"; exit 0; }
   exec "$python" infra/services.py "$action"

@@ -182,6 +182,7 @@ def environment() -> dict[str, str]:
     return {
         "HACPO_HOME": str(HOME),
         "HACPO_CHECKOUT": str(CHECKOUT),
+        "HACPO_VENV": str(BIN.parent),
         "PREFECT_HOME": str(HOME / "prefect"),
         "PREFECT_API_URL": f"http://127.0.0.1:{prefect}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -332,3 +333,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except ServiceError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename or HOME}: {error.strerror}; set HACPO_HOME to a folder of yours")

@@ -18,7 +18,7 @@ EXAMPLES = examples(
     'hacpo rollouts show "hacpo a+b s0"               # the newest step of a cell',
     "hacpo rollouts show 3f2a9c --step 0 --source a   # by the start of its key",
     "hacpo rollouts show 3f2a9c --all-steps --outcome timeout --limit 5",
-    "hacpo rollouts show 3f2a9c --problem add-37-58 --json",
+    "hacpo rollouts show 3f2a9c --problem 37+58 --json",
 )
 
 
@@ -45,7 +45,9 @@ def show(
     ] = None,
     all_steps: Annotated[bool, typer.Option("--all-steps", help="Of every step.")] = False,
     source: Annotated[str | None, typer.Option(metavar="AGENT", help="Only by this agent.")] = None,
-    outcome: Annotated[Outcome | None, typer.Option(help="Only those graded so.")] = None,
+    outcome: Annotated[
+        Outcome | None, typer.Option(help="Only those graded so; unverified: not graded yet.")
+    ] = None,
     problem: Annotated[
         str | None, typer.Option(metavar="ID", help="Only answers to this problem.")
     ] = None,

@@ -1,6 +1,7 @@
 """`hacpo run`: one training in this process."""
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -164,4 +165,4 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}"

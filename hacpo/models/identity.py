@@ -16,6 +16,7 @@ from hacpo.models import hub
 from hacpo.models.embedded import PREFIX
 from hacpo.models.folder import check_folder
 from hacpo.models.recipes import recipe_hash
+from hacpo.places import is_path
 
 _CONTENT = re.compile(
     r"(generation_|tokenizer_|preprocessor_)?config\.json|tokenizer\.(json|model)|vocab\.(json|txt)"
@@ -64,9 +65,8 @@ def local_folder(model: str) -> Path | None:
     Raises:
         DataError: neither a path nor a hub id.
     """
-    path = Path(model).expanduser()
-    if model.startswith((".", "/", "~")) or path.is_dir():
-        return path
+    if is_path(model, Path()):
+        return Path(model).expanduser()
     if _HUB_ID.fullmatch(model):
         return None
     raise DataError(

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hacpo.config import UpdateConfig
 from hacpo.models.policy import Policy
+from hacpo.settings import UpdateConfig
 
 
 class Learner:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from hacpo.config import AgentConfig
 from hacpo.errors import DataError
 from hacpo.models.saving import no_progress_bars, save_model
 from hacpo.models.tokens import AgentTokens
+from hacpo.settings import AgentConfig
 from hacpo.types import View
 
 

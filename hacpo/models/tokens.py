@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from hacpo.config import AgentConfig
 from hacpo.errors import DataError
+from hacpo.settings import AgentConfig
 from hacpo.types import Problem, Rollout, View
 
 UNDECODABLE = "\N{REPLACEMENT CHARACTER}"

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import resource
+import sys
 import time
 
 import numpy as np
@@ -92,6 +93,7 @@ def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
         **_response_metrics(own),
         **_sampler_gap(own),
         **measured,
+        "problems/left_out": float(run.left_out),
         "rollouts/generated": float(len(own)),
         "rollouts/cumulative": float(run.state.rollouts[name]),
         "rollouts/consumed": float(sum(len(pool.of(source)) for source in pool.sources)),
@@ -144,4 +146,5 @@ def _sampler_gap(own: list[Trajectory]) -> dict[str, float]:
 def _peak_bytes() -> float:
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated())
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

@@ -1,5 +1,11 @@
 """Verifiable questions: the embedded ones and people's own files."""
 
-from hacpo.problems.source import check_disjoint, load_problems, problems_digest, step_problems
+from hacpo.problems.source import (
+    check_disjoint,
+    check_enough,
+    load_problems,
+    problems_digest,
+    step_problems,
+)
 
-__all__ = ["check_disjoint", "load_problems", "problems_digest", "step_problems"]
+__all__ = ["check_disjoint", "check_enough", "load_problems", "problems_digest", "step_problems"]

@@ -54,6 +54,19 @@ def check_disjoint(train: Sequence[Problem], held_out: Sequence[Problem]) -> Non
         )
 
 
+def check_enough(name: str, count: int, per_step: int) -> None:
+    """Refuse a training set smaller than one step.
+
+    Raises:
+        DataError: how many there are and how many a step takes.
+    """
+    if count < per_step:
+        raise DataError(
+            f"{name}: {count} usable problems, but a step takes {per_step}: "
+            "lower update.problems_per_step or add problems"
+        )
+
+
 def step_problems(
     problems: Sequence[Problem], step: int, per_step: int, seed: int
 ) -> list[Problem]:
@@ -65,12 +78,8 @@ def step_problems(
     Raises:
         DataError: fewer problems than one step needs.
     """
+    check_enough("train", len(problems), per_step)
     steps_per_epoch = len(problems) // per_step
-    if steps_per_epoch == 0:
-        raise DataError(
-            f"there are {len(problems)} problems but a step needs {per_step}: "
-            "lower update.problems_per_step or add problems"
-        )
     epoch, index = divmod(step, steps_per_epoch)
     order = _permutation(len(problems), seed, epoch)
     return [problems[i] for i in order[index * per_step : (index + 1) * per_step]]

@@ -29,7 +29,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
     """
     experiment = _experiment(client, start["experiment"], uri)
     tags = start["tags"]
-    found = [
+    of_cell = [
         run
         for run in client.search_runs(
             [experiment],
@@ -38,6 +38,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
         )
         if run.data.tags.get("hacpo.sweep") == tags.get("hacpo.sweep")
     ]
+    found = [run for run in of_cell if run.data.tags.get("hacpo.run") == tags["hacpo.run"]]
     known = {
         (run.data.tags.get("mlflow.parentRunId"), run.data.tags.get("hacpo.agent")): run.info.run_id
         for run in reversed(found)  # of several, the oldest
@@ -55,6 +56,10 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
         return str(run_id)
 
     parent = identify(start["run_name"], None, None, tags)
+    if created:  # what `--fresh` replaced stays, and says so
+        for run in of_cell:
+            if run not in found and "hacpo.superseded_by" not in run.data.tags:
+                client.set_tag(run.info.run_id, "hacpo.superseded_by", parent)
     agents = {
         agent: identify(
             child["run_name"],

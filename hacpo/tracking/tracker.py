@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 from hacpo.tracking.sender import Sender
 from hacpo.tracking.server import check_scheme
@@ -75,6 +76,9 @@ class Tracker:
             config_text: the whole config, kept as `config.yaml`.
         """
         shared = {name: str(value) for name, value in tags.items()}
+        # A folder that was forgotten and begun again is another run, a resumed one the same.
+        before = self._spool.start or {"tags": {}}
+        shared["hacpo.run"] = before["tags"].get("hacpo.run") or uuid4().hex
         assert "'" not in shared["hacpo.cell"], shared
         children = {
             agent: {

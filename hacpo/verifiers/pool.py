@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from types import TracebackType
 
-from hacpo.config import VerifierConfig
 from hacpo.errors import ConfigError
+from hacpo.settings import VerifierConfig
 from hacpo.types import UNGRADED, Problem
 from hacpo.verifiers.grade import Grade, ungraded
 from hacpo.verifiers.process import WorkerProcess
@@ -42,6 +42,7 @@ class VerifierPool:
             type=config.type,
             marker=config.marker,
             reward=config.reward,
+            folder=config.folder,
             memory_bytes=memory_bytes,
         )
         self._one_caller = threading.Lock()

@@ -41,6 +41,8 @@ class Setup:
     marker: str
     reward: str | None
     """`module:function` of type custom."""
+    folder: str | None
+    """Where that module is looked for first; None: the working directory."""
     memory_bytes: int
 
 
@@ -77,7 +79,7 @@ def make_grader(setup: Setup) -> Grader:
     if setup.type == "boxed":
         return lambda row: grade_boxed(row[2], row[3])
     assert setup.reward is not None
-    reward = _load(setup.reward)
+    reward = _load(setup.reward, setup.folder or os.getcwd())
     return lambda row: grade_custom(reward, row)
 
 
@@ -107,9 +109,9 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:MAX_REASON_CHARS]
 
 
-def _load(dotted: str) -> Callable[[dict[str, str], str], Any]:
+def _load(dotted: str, folder: str) -> Callable[[dict[str, str], str], Any]:
     module_name, _, name = dotted.partition(":")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, folder)
     module = importlib.import_module(module_name)
     function = vars(module).get(name)
     if function is None:

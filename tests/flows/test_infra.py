@@ -100,3 +100,24 @@ def test_skips_must_be_expected(
     done = run(sys.executable, "infra/skips.py", str(report), str(patterns))
     assert done.returncode == code
     assert (reason in done.stderr) == bool(code)
+
+
+def test_an_unusable_home_is_one_line(
+    run: Callable[..., "subprocess.CompletedProcess[str]"],
+) -> None:
+    done = run(sys.executable, "infra/services.py", "start", HACPO_HOME="/proc/nope")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "/proc/nope" in done.stderr
+    assert "set HACPO_HOME" in done.stderr
+
+
+def test_stop_uses_the_environment_that_was_started_with(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    home, venv = tmp_path / "home", tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    home.mkdir()
+    (home / "env").write_text(f"export HACPO_VENV={venv}\n")
+    done = run("bash", "infra/quickstart.sh", "--stop", HACPO_VENV="")
+    assert (done.returncode, done.stdout) == (0, "Nothing was running\n")

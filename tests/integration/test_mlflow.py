@@ -447,3 +447,26 @@ assert tracker.close(60) == 0
     )
     assert (run.stdout, run.stderr) == ("", "")
     assert json.loads((tmp_path / "tracking_state.json").read_text())["cursor"] == 4
+
+
+def test_a_cell_that_is_done_again_gets_runs_of_its_own_and_the_old_ones_say_so(
+    tmp_path, uri, client
+):
+    ids = []
+    for life in ("first", "fresh"):
+        tracker = Tracker(tmp_path / life, uri)
+        begin(tracker, "again")
+        log(tracker, range(2))
+        assert tracker.close(60) == 0
+        ids.append(tracker.run_ids())
+    (old, old_agents), (new, new_agents) = ids
+    assert old != new
+    for agent in "ab":
+        points = history(client, new_agents[agent], "reward/mean")
+        assert points == [(step, reward(agent, step)) for step in range(2)]
+    tags = {run.info.run_id: run.data.tags for run in runs_of(client, "again")}
+    assert len(tags) == 6
+    for run_id in (old, *old_agents.values()):
+        assert tags[run_id]["hacpo.superseded_by"] == new
+    for run_id in (new, *new_agents.values()):
+        assert "hacpo.superseded_by" not in tags[run_id]

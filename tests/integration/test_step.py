@@ -101,11 +101,17 @@ def test_each_method_makes_its_updates_and_counts_its_rollouts(
         assert any(not torch.equal(before[key], value) for key, value in weights(name).items())
 
 
+def says_one(problem: dict[str, str], response: str) -> float:
+    """What models that say 0 or 1 at random can learn from any start, on any processor."""
+    return float(response == "#1")
+
+
 def test_learning_raises_the_reward(pair: dict[str, Any]) -> None:
-    summaries = run(pair, "steps=40", "update.learning_rate=3e-3", "checkpoints.every=40")
+    config = pair | {"verifier": {"type": "custom", "reward": f"{__name__}:says_one"}}
+    summaries = run(config, "steps=25", "update.learning_rate=3e-3", "checkpoints.every=25")
     for agent in ("a", "b"):
         rewards = [summary.agents[agent].reward_mean for summary in summaries]
-        assert sum(rewards[-10:]) / 10 > sum(rewards[:10]) / 10 + 0.1
+        assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
 
 
 def sometimes_silent(problem: dict[str, str], response: str) -> float | None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from hacpo.config import AgentConfig
 from hacpo.engines.hf import HFEngine
 from hacpo.models.policy import Policy, load_policy
 from hacpo.models.tokens import load_tokens
+from hacpo.settings import AgentConfig
 from hacpo.types import View
 from tests.tiny import tiny_model, tiny_tokenizer
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hacpo.config import AgentConfig
 from hacpo.models.policy import Policy, load_policy, micro_batches
 from hacpo.models.tokens import load_tokens
+from hacpo.settings import AgentConfig
 from hacpo.types import View
 from tests.tiny import tiny_model, tiny_tokenizer
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hacpo.cells import expand, run_cell_spec
-from hacpo.errors import ConfigError
+from hacpo.errors import ConfigError, DataError
 from hacpo.presets import load_grid, load_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -158,3 +158,23 @@ def test_an_own_reward_is_found_in_the_current_folder_and_its_text_is_part_of_th
     assert key(tmp_path, *own) != first
     with pytest.raises(ConfigError, match="module 'nowhere' is not found"):
         key(tmp_path, "verifier.type=custom", "verifier.reward=nowhere:reward")
+
+
+def test_fewer_problems_than_one_step_takes_are_refused_before_a_cell_exists(
+    tmp_path: Path,
+) -> None:
+    few = load_run(CONFIGS / "embedded" / "pair.yaml", ["update.problems_per_step=100000"])
+    with pytest.raises(DataError, match=r"usable problems, but a step takes 100000: lower update"):
+        run_cell_spec(few, tmp_path)
+
+
+def test_where_a_reward_lies_is_no_part_of_the_key(tmp_path: Path) -> None:
+    keys = set()
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "placed.py").write_text("def reward(problem, response): return 1.0\n")
+        overrides = ["verifier.type=custom", "verifier.reward=placed:reward"]
+        overrides.append(f"verifier.folder={tmp_path / place}")
+        config = load_run(CONFIGS / "embedded" / "pair.yaml", overrides)
+        keys.add(run_cell_spec(config, tmp_path).key)
+    assert len(keys) == 1

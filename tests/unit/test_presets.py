@@ -168,3 +168,47 @@ def test_a_variant_may_not_take_a_methods_name(name: str) -> None:
     grid["variants"] = {name: {"set": {"algorithm.alpha": 0}}}
     with pytest.raises(ConfigError, match="has the name of a method"):
         load_grid({**MINIMAL, "grid": grid})
+
+
+def test_paths_of_a_file_are_relative_to_it_wherever_it_is_extended_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    (base / "models" / "m").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write(
+        base,
+        "base.yaml",
+        "agents: {a: {model: models/m}, b: {model: ./later}, c: {model: org/m},"
+        " d: {model: embedded:a}}\n"
+        "problems: {train: t.jsonl, held_out: embedded:held_out}\n"
+        "verifier: {type: custom, reward: 'mine:reward'}\n",
+    )
+    path = write(tmp_path, "top.yaml", "extends: base/base.yaml\nsteps: 1\n")
+    config = load_run(path, ["problems.held_out=h.jsonl"])
+    models = {name: agent.model for name, agent in config.agents.items()}
+    assert models == {
+        "a": str(base / "models" / "m"),
+        "b": str(base / "later"),
+        "c": "org/m",
+        "d": "embedded:a",
+    }
+    assert config.problems.train == str(base / "t.jsonl")
+    assert config.problems.held_out == "h.jsonl"  # of a command line: where it is said
+    assert config.verifier.folder == str(base)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("update.learning_rate=.inf", "update.learning_rate: Input should be a finite number"),
+        ("algorithm.alpha=.nan", "algorithm.alpha: Input should be"),
+        ("method=gspo_x1234", "unknown method 'gspo_x1234'"),
+        ("seed=99999999999999999999999", "seed: Input should be less than or equal to"),
+        ("device=potato", "device: String should match pattern"),
+    ],
+)
+def test_values_that_nothing_could_be_done_with_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run(MINIMAL, [override])

@@ -222,5 +222,5 @@ def test_the_order_is_the_same_in_every_version() -> None:
 
 
 def test_fewer_problems_than_a_step_needs_are_refused() -> None:
-    with pytest.raises(DataError, match="3 problems but a step needs 4: lower update"):
+    with pytest.raises(DataError, match="3 usable problems, but a step takes 4: lower update"):
         step_problems(numbered(3), 0, 4, 0)

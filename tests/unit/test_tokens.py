@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hacpo.config import AgentConfig
 from hacpo.errors import DataError
 from hacpo.models.tokens import AgentTokens, load_tokens
+from hacpo.settings import AgentConfig
 from hacpo.types import Problem, Rollout
 from tests.tiny import CHARACTERS, PAIRS, tiny_model, tiny_tokenizer
 

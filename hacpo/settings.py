@@ -1,0 +1,185 @@
+"""The sections of a config file with their defaults and meaning; `hacpo config` shows them.
+
+Frozen pydantic models that refuse what they do not know. This module loads no torch.
+"""
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class Config(BaseModel):
+    """Frozen; unknown keys are an error; field docstrings are the documentation."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class AgentConfig(Config):
+    model: str = Field(min_length=1)
+    """`embedded:NAME` (built on first use), a folder (relative to this file), or a hub id."""
+    revision: str | None = None
+    """Hub revision; a local folder is identified by its content."""
+    prompt: str = "{problem}"
+    """Template of the prompt's text; rendered by the chat template where the tokenizer has one."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and optimizer; bfloat16 does not move at small learning rates."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _prompt_has_problem(cls, prompt: str) -> str:
+        if "{problem}" not in prompt:
+            raise ValueError("the template must contain {problem}")
+        return prompt
+
+
+class AlgorithmConfig(Config):
+    """The four mechanisms of HACPO and their switches (docs/algorithm.md; paper Sec. 3)."""
+
+    clip_low: float = Field(default=0.0003, gt=0, lt=1)
+    """Self rows: the sequence ratio is clipped below 1 - clip_low."""
+    clip_high: float = Field(default=0.0004, gt=0)
+    """Self rows: clipped above 1 + clip_high."""
+    token_clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """grpo only: per-token clip below 1."""
+    token_clip_high: float = Field(default=0.28, gt=0)
+    """grpo only: per-token clip above 1."""
+    capability_aware: bool = True
+    """Mechanism 1, Eq. 5-9: the baseline weighs each source by its capability."""
+    guard_baseline: bool = True
+    """With 0/1 rewards a baseline above 1 is replaced by the learner's own mean."""
+    baseline_of: Literal["learner", "source"] = "learner"
+    """Whose baseline serves cross rows: Eq. 50 (learner) or a reading of Eq. 10 (source)."""
+    capability_window: int = Field(default=5, ge=1)
+    """K: steps over which an agent's mean reward is smoothed."""
+    capability_minimum: float = Field(default=1e-8, gt=0)
+    """Floor of a capability, which divides."""
+    ratio_low: float = Field(default=0.1, gt=0, le=1)
+    """Lower bound of capability ratios."""
+    ratio_high: float = Field(default=10.0, ge=1)
+    """Upper bound of capability ratios."""
+    modulation: bool = True
+    """Mechanism 2, Eq. 10: cross rows are multiplied by capability_ratio(source over learner)."""
+    alpha: float = Field(default=1.0, ge=0)
+    """Mechanism 3, Eq. 11-12: exponent of the detached reweighting; 0 is off."""
+    floor: float | None = Field(default=0.8, gt=0, le=1)
+    """Mechanism 4, Eq. 13-14: floor of cross ratios at a step's first update; null: no clip."""
+    floor_step: float = Field(default=0.01, ge=0)
+    """Rise of the floor per update of a step; 0 is not stepwise."""
+    max_abs_log_ratio: float = Field(default=10.0, gt=0)
+    """Bound of the log of a sequence ratio."""
+    epsilon: float = Field(default=1e-6, gt=0)
+    """Added to the deviation of a group's rewards."""
+    denominator: Literal["planned", "per_source"] = "planned"
+    """planned: rows planned for the update; per_source: Eq. 53's sum of two means."""
+    kl: float = Field(default=0.0, ge=0)
+    """Coefficient of the k3 estimate to the initial policy, over self rows."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _delta_is_floor(cls, data: object) -> object:
+        if isinstance(data, dict) and "delta" in data:
+            raise ValueError(
+                "'delta' is not a key: write floor = 1 - delta "
+                '(Table 5\'s column "delta", 0.8 or 0.9, is already the floor)'
+            )
+        return data
+
+
+class RolloutConfig(Config):
+    responses_per_problem: int = Field(default=8, ge=1)
+    """G of the paper; gspo_xK samples K times as many."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling and of every log-probability; top-p and top-k are off."""
+    max_prompt_tokens: int = Field(default=1024, ge=1)
+    """Problems with a longer prompt for any agent are left out, and counted."""
+    max_response_tokens: int = Field(default=4096, ge=1)
+    """A longer response is cut, and counted."""
+    truncated: Literal["grade", "zero", "drop"] = "grade"
+    """A response cut by the limit: graded as it stands, reward 0, or ungraded."""
+    drop_changed: bool = False
+    """Leave out cross rows whose text the learner's tokenizer does not give back identically."""
+    batch_rows: int = Field(default=256, ge=1)
+    """Rows sampled at a time."""
+    engine: Literal["hf"] = "hf"
+    """What samples."""
+
+
+class UpdateConfig(Config):
+    problems_per_step: int = Field(default=128, ge=1)
+    """P of the paper."""
+    rows_per_update: int = Field(default=512, ge=1)
+    """Constant across methods: a method with more rows makes more updates."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    """AdamW, constant."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm."""
+    micro_rows: int = Field(default=64, ge=1)
+    """Rows of one backward pass; never changes the result beyond rounding."""
+
+
+class ProblemsConfig(Config):
+    train: str
+    """`embedded:train`, or a JSONL file (relative to this file) with id, problem, answer."""
+    held_out: str
+    """`embedded:held_out`, or a JSONL file; must share no problem with `train`."""
+
+
+class VerifierConfig(Config):
+    type: Literal["marker", "boxed", "custom"] = "boxed"
+    """Text after the last marker, last balanced \\boxed{}, or a function of yours (`reward`)."""
+    marker: str = "#"
+    """Stands before the answer."""
+    reward: str | None = None
+    """custom: `module:function`; called as function(problem, response) in a worker. An edit of that
+    module is new work; an edit of what it imports is not noticed."""
+    folder: str | None = None
+    """custom: where that module is looked for first; null: beside this file."""
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that grade."""
+    timeout: float = Field(default=10.0, gt=0)
+    """Seconds for one answer; then its worker is killed and the row is ungraded."""
+
+    @model_validator(mode="after")
+    def _custom_has_reward(self) -> "VerifierConfig":
+        if (self.type == "custom") != (self.reward is not None):
+            raise ValueError("type custom needs reward: module:function, and only custom takes it")
+        if self.reward is not None and not re.fullmatch(r"[\w.]+:\w+", self.reward):
+            raise ValueError(f"reward {self.reward!r} is not module:function")
+        return self
+
+
+class EvaluateConfig(Config):
+    samples: int = Field(default=8, ge=0)
+    """avg@k at temperature 1 over the held-out problems; 0 is none."""
+    greedy: bool = True
+    """Also one greedy answer to each problem."""
+    every: int = Field(default=0, ge=0)
+    """Also after every that many steps; 0 is before and after training only."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """null: as in training."""
+
+
+class CheckpointsConfig(Config):
+    every: int = Field(default=10, ge=1)
+    """Steps between joint checkpoints; the last step always has one."""
+    keep_last: int = Field(default=1, ge=1)
+    """Newest checkpoints kept."""
+    keep_best: int = Field(default=1, ge=0)
+    """Checkpoints kept for their smoothed reward (mean capability over agents)."""
+
+
+class TrackingConfig(Config):
+    uri: str | None = None
+    """MLflow server; null: MLFLOW_TRACKING_URI, and without that metrics stay in the ledger."""
+    artifacts: Literal["final", "none"] = "final"
+    """Which checkpoints MLflow gets."""
+    kl_every: int = Field(default=0, ge=0)
+    """Measure kl/initial every that many steps; needs the initial weights beside the agent's. Under
+    algorithm.kl above 0 it is measured at every step anyway."""
