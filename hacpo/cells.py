@@ -159,7 +159,9 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "train": _digest(config.problems.train),
         "responses_per_problem": config.responses_per_problem,
         "rollout": config.rollout.model_dump(include={"temperature", "max_response_tokens"}),
-        "update": config.update.model_dump(exclude={"micro_rows"}, mode="json"),
+        "update": config.update.model_dump(
+            exclude={"micro_tokens", "gradient_checkpointing"}, mode="json"
+        ),
         "algorithm": config.algorithm.model_dump(include=set(ALGORITHM_READS[config.rule])),
     }
     if config.rule in JOINT_METHODS:

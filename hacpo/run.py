@@ -23,7 +23,8 @@ from hacpo.errors import DataError
 from hacpo.ledger import Ledger, read_json, write_json
 from hacpo.models.identity import model_identity
 from hacpo.models.learner import Learner
-from hacpo.models.policy import Policy, load_policy
+from hacpo.models.load import load_policy
+from hacpo.models.policy import Policy
 from hacpo.models.resolve import resolve_model
 from hacpo.models.tokens import AgentTokens, load_tokens
 from hacpo.places import home, run_folder

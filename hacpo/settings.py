@@ -25,7 +25,7 @@ class AgentConfig(Config):
     prompt: str = "{problem}"
     """Template of the prompt's text; rendered by the chat template where the tokenizer has one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of weights and optimizer; bfloat16 does not move at small learning rates."""
+    """Of computing; weights that are trained, optimizer and checkpoints are always float32."""
 
     @field_validator("prompt")
     @classmethod
@@ -120,8 +120,11 @@ class UpdateConfig(Config):
     """AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm."""
-    micro_rows: int = Field(default=64, ge=1)
-    """Rows of one backward pass; never changes the result beyond rounding."""
+    micro_tokens: int = Field(default=16384, ge=1)
+    """Tokens of one backward pass, padding included; never changes the result beyond rounding. What
+    memory allows: fewer passes are faster."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: a third more time, much less memory."""
 
 
 class ProblemsConfig(Config):

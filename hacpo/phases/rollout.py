@@ -6,7 +6,8 @@ first update.
 
 import torch
 
-from hacpo.models.policy import Policy, micro_batches
+from hacpo.models.packing import micro_batches
+from hacpo.models.policy import Policy
 from hacpo.phases.pool import rollout_id
 from hacpo.problems import step_problems
 from hacpo.run import Agent, Run, open_run
@@ -55,7 +56,7 @@ def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[
                     response_ids=sample.token_ids,
                 )
             )
-    scores = score_rows(agent.policy, views, config.update.micro_rows)
+    scores = score_rows(agent.policy, views, config.update.micro_tokens)
     return [
         Rollout(
             id=view.rollout_id,
@@ -74,12 +75,12 @@ def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[
 
 @torch.no_grad()
 def score_rows(
-    policy: Policy, views: list[View], micro_rows: int
+    policy: Policy, views: list[View], micro_tokens: int
 ) -> dict[str, tuple[list[float], float]]:
     """rollout id -> (log-probability per token, mean entropy in nats), no gradient."""
     scores: dict[str, tuple[list[float], float]] = {}
-    for micro in micro_batches(views, micro_rows):
-        logprobs_BT, mask_BT, entropy_BT = policy.score(micro)
+    for micro in micro_batches(views, micro_tokens, share=policy.shares_prompts):
+        logprobs_BT, mask_BT, entropy_BT = policy.score(micro, with_entropy=True)
         lengths = mask_BT.sum(1).tolist()
         means = (entropy_BT.double().sum(1) / mask_BT.sum(1).clamp(min=1)).tolist()
         rows = logprobs_BT.tolist()

@@ -30,7 +30,8 @@ from hacpo.algorithm import (
     update_loss,
 )
 from hacpo.algorithm.stats import Extremes, Statistics
-from hacpo.models.policy import Scores, micro_batches
+from hacpo.models.packing import micro_batches
+from hacpo.models.policy import Scores
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of, score_rows
 from hacpo.phases.rows import Row, rows_for
@@ -95,7 +96,8 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
             floor = cross_floor(settings.floor, settings.floor_step, update_index)
         for with_signal in (True, False):
             chosen = [r.view for r in rows.values() if _has_signal(run, r) == with_signal]
-            for views in micro_batches(chosen, config.update.micro_rows):
+            share = agent.policy.shares_prompts
+            for views in micro_batches(chosen, config.update.micro_tokens, share=share):
                 micro = [rows[view.rollout_id] for view in views]
                 with torch.set_grad_enabled(with_signal):
                     scores = agent.policy.score(views)
@@ -219,7 +221,7 @@ def _initial_logprobs(run: Run, agent: Agent, rows: list[list[Row]]) -> dict[str
     if run.config.algorithm.kl == 0 and not measured:
         return {}
     views = [row.view for problem in rows for row in problem if row.is_self]
-    scores = score_rows(run.initial_policy(agent.name), views, run.config.update.micro_rows)
+    scores = score_rows(run.initial_policy(agent.name), views, run.config.update.micro_tokens)
     return {identifier: logprobs for identifier, (logprobs, _) in scores.items()}
 
 
