@@ -20,11 +20,11 @@ from hacpo.presets import set_dotted, validate
 from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
 from hacpo.types import CellSpec
 
-RESULTS_VERSION = 2
+RESULTS_VERSION = 3
 """Raised by hand when a change of the code changes results; every key changes with it."""
 
 _SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
-_SHARED = ("epsilon", "kl", "denominator")
+_SHARED = ("epsilon", "kl", "denominator", "max_sampler_weight")
 _CAPABILITY = ("capability_window", "capability_minimum", "ratio_low", "ratio_high")
 _MECHANISMS = ("capability_aware", "guard_baseline", "baseline_of", "modulation")
 _CROSS = ("alpha", "floor", "floor_step")
@@ -141,12 +141,16 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "results_version": RESULTS_VERSION,
         "rule": config.rule,
         "agents": sorted(
-            [identities[name], agent.prompt, agent.dtype] for name, agent in config.agents.items()
+            [
+                identities[name],
+                *[agent.prompt, agent.dtype, agent.engine],
+                agent.lora and agent.lora.model_dump(mode="json"),
+            ]
+            for name, agent in config.agents.items()
         ),
         "held_out": _digest(config.problems.held_out),
         "evaluate": evaluate,
         "verifier": _verifier_reads(config),
-        "engine": config.rollout.engine,
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
         "truncated": config.rollout.truncated,  # evaluations are graded under it too
     }

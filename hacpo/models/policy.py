@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hacpo.models.adapters import merged
 from hacpo.models.head import Head, token_logprobs
 from hacpo.models.packing import Batch, attention_mask, make_batch
 from hacpo.models.saving import save_model
@@ -85,12 +86,25 @@ class Policy:
 
     def engine_weights(self) -> Mapping[str, Tensor]:
         """What a sampling engine loads: tensors in the computing dtype, by the model's names."""
-        return dict(self.model.named_parameters())
+        return merged(self.model)
 
     def save(self, folder: Path) -> None:
-        """Write an ordinary model folder: float32 safetensors, config, tokenizer."""
+        """Write a folder that `from_pretrained` loads: float32 safetensors, config, tokenizer.
+
+        Of a model with adapters these alone, beside the name of the model that they belong to.
+        """
         with self.weights.in_full_precision():
             save_model(self.model, self.tokens.tokenizer, folder)
+
+    def recompute_activations(self) -> None:
+        """Gradient checkpointing: backward computes each layer's activations again."""
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if isinstance(getattr(module, "attention_dropout", None), float):
+                module.attention_dropout = 0.0
+        self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.model.train()  # which transformers asks for; without dropout it computes the same
 
     def _body(self) -> Any:
         """The model without its output layer."""

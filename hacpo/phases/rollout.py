@@ -8,6 +8,7 @@ import torch
 
 from hacpo.models.packing import micro_batches
 from hacpo.models.policy import Policy
+from hacpo.phases.grading import begin_grading
 from hacpo.phases.pool import rollout_id
 from hacpo.problems import step_problems
 from hacpo.run import Agent, Run, open_run
@@ -23,6 +24,7 @@ def rollout(run_id: str, step: int, agents: tuple[str, ...]) -> None:
             with run.timed(name, "rollout"):
                 rollouts = _sample(run, step, run.agents[name], problems)
                 run.ledger.write_rollouts(step, name, rollouts)
+            begin_grading(run, step, name, rollouts)
 
 
 def problems_of(run: Run, step: int) -> list[Problem]:
@@ -35,13 +37,14 @@ def problems_of(run: Run, step: int) -> list[Problem]:
 def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[Rollout]:
     config = run.config
     prompts = [agent.tokens.render(problem) for problem in problems]
-    groups = agent.engine.generate(
-        prompts,
-        config.responses_per_problem,
-        temperature=config.rollout.temperature,
-        max_tokens=config.rollout.max_response_tokens,
-        seed=run.seed(step, agent.seed_key, "rollout"),
-    )
+    with agent.sampling() as engine:
+        groups = engine.generate(
+            prompts,
+            config.responses_per_problem,
+            temperature=config.rollout.temperature,
+            max_tokens=config.rollout.max_response_tokens,
+            seed=run.seed(step, agent.seed_key, "rollout"),
+        )
     views, samples = [], {}
     for problem, prompt_ids, group in zip(problems, prompts, groups, strict=True):
         for index, sample in enumerate(group):
@@ -56,7 +59,8 @@ def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[
                     response_ids=sample.token_ids,
                 )
             )
-    scores = score_rows(agent.policy, views, config.update.micro_tokens)
+    with agent.training():
+        scores = score_rows(agent.policy, views, config.update.micro_tokens)
     return [
         Rollout(
             id=view.rollout_id,
