@@ -3,7 +3,7 @@
 Prompts are computed once and their cache repeated for the samples. Rows that ended leave the batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -50,6 +50,15 @@ class HFEngine:
             part = slice(start, start + per_batch)
             samples += self._batch(prompts[part], uniform[part], temperature)
         return samples
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Nothing to do: the model is the trainer's own, nothing is cached between calls."""
+
+    def sleep(self) -> None:
+        """Nothing to do: the model is the trainer's own."""
+
+    def close(self) -> None:
+        """Nothing to do: nothing was started."""
 
     def _batch(
         self, prompts: list[list[int]], uniform_PGT: Tensor, temperature: float
