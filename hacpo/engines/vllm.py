@@ -188,7 +188,8 @@ class VLLMEngine:
             raise
 
     def _error(self, name: str, error: ChildError) -> HacpoError:
-        return HacpoError(f"agent {self._agent!r}: its vllm engine failed to {name}: {error}")
+        doing = "load weights" if name == "load" else name
+        return HacpoError(f"agent {self._agent!r}: its vllm engine failed to {doing}: {error}")
 
     def _end(self) -> None:
         self._loaded = False

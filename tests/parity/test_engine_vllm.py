@@ -12,6 +12,7 @@ from scipy.stats import chi2_contingency
 from hacpo.engines.base import Sample
 from hacpo.engines.hf import HFEngine
 from hacpo.engines.vllm import VLLMEngine
+from hacpo.errors import ConfigError
 from hacpo.models.policy import Policy, load_policy
 from hacpo.models.tokens import load_tokens
 from hacpo.settings import AgentConfig
@@ -161,3 +162,8 @@ def test_equal_seeds_give_equal_samples_and_others_do_not(engine: VLLMEngine) ->
 def test_equal_prompts_are_sampled_independently(engine: VLLMEngine) -> None:
     one, other = engine.generate([PROMPTS[0]] * 2, 16, temperature=1.0, max_tokens=6, seed=3)
     assert [s.token_ids for s in one] != [s.token_ids for s in other]
+
+
+def test_a_prompt_too_long_for_the_engine_is_refused(engine: VLLMEngine) -> None:
+    with pytest.raises(ConfigError, match="may take 65 tokens, its engine was made for 64"):
+        engine.generate([[4] * 60], 1, temperature=1.0, max_tokens=5, seed=0)
