@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hacpo.cli import agents, config, grid, report, rollouts, run, status
+from hacpo.cli import agents, config, grid, models, report, rollouts, run, status
 from hacpo.cli.errors import Group, examples
 
 app = typer.Typer(
@@ -30,9 +30,11 @@ app = typer.Typer(
 grid_app = typer.Typer(no_args_is_help=True, help="Tables of trainings: methods x agents x seeds.")
 rollouts_app = typer.Typer(no_args_is_help=True, help="What the agents wrote in training.")
 agents_app = typer.Typer(no_args_is_help=True, help="The embedded agents: small, built locally.")
+models_app = typer.Typer(no_args_is_help=True, help="Pretrained models from files and packages.")
 app.add_typer(grid_app, name="grid")
 app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(agents_app, name="agents")
+app.add_typer(models_app, name="models")
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("config", epilog=config.EXAMPLES)(config.config)
@@ -42,6 +44,8 @@ grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
 rollouts_app.command("show", epilog=rollouts.EXAMPLES)(rollouts.show)
 agents_app.command("build", epilog=agents.BUILD_EXAMPLES)(agents.build)
 agents_app.command("list", epilog=agents.LIST_EXAMPLES)(agents.list_agents)
+models_app.command("import", epilog=models.IMPORT_EXAMPLES)(models.import_)
+models_app.command("list", epilog=models.LIST_EXAMPLES)(models.list_models)
 
 
 def _version(asked: bool) -> None:

@@ -3,21 +3,16 @@
 Torch is loaded only to build one.
 """
 
-import contextlib
-import fcntl
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from hacpo.errors import StorageError
 from hacpo.models.recipes import RECIPE_VERSION, Recipe, recipe, recipe_hash
+from hacpo.models.store import Progress, locked, silent, write_folder
 
 PREFIX = "embedded:"
-Progress = Callable[[str], None]
-"""Takes one line that says what is going on."""
 
 
 def agent_folder(name: str, home: Path) -> Path:
@@ -46,14 +41,14 @@ def ensure(names: Iterable[str], home: Path, progress: Progress | None = None) -
         DataError: no such agent.
         StorageError: `home` cannot be written.
     """
-    tell = progress or _silent
+    tell = progress or silent
     folders = {name: agent_folder(name, home) for name in names}
     missing = [name for name, folder in folders.items() if not folder.exists()]
     try:
         elsewhere = [name for name in missing if not _build_if_free(name, folders[name], tell)]
         for name in elsewhere:
             tell(f"waiting for agent {name}, built by another process")
-            with _locked(name, folders[name].parent, wait=True):
+            with locked(_lock(folders[name], name), wait=True):
                 _build_locked(name, folders[name], tell)
     except OSError as error:
         raise StorageError(
@@ -64,40 +59,22 @@ def ensure(names: Iterable[str], home: Path, progress: Progress | None = None) -
 
 
 def _build_if_free(name: str, folder: Path, tell: Progress) -> bool:
-    with _locked(name, folder.parent, wait=False) as is_ours:
+    with locked(_lock(folder, name), wait=False) as is_ours:
         if is_ours:
             _build_locked(name, folder, tell)
         return is_ours
 
 
-@contextlib.contextmanager
-def _locked(name: str, agents: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold the agent's lock; yields False if another process has it and `wait` is not set."""
-    agents.mkdir(parents=True, exist_ok=True)
-    with open(agents / f"{name}.lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True  # the lock ends with the open file
+def _lock(folder: Path, name: str) -> Path:
+    return folder.with_name(f"{name}.lock")
 
 
 def _build_locked(name: str, folder: Path, tell: Progress) -> None:
-    """Build in a folder beside and rename it; what a killed builder left is removed first."""
-    if folder.exists():
-        return
-    part = folder.with_name(f".{name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    try:
+    def write(part: Path) -> None:
         _write_agent(recipe(name), part, lambda line: tell(f"building agent {name}: {line}"))
-        for file in part.iterdir():
-            _sync(file)
-        os.rename(part, folder)
-        _sync(folder.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+
+    if not folder.exists():
+        write_folder(folder, folder.with_name(f".{name}.part"), write)
 
 
 def _write_agent(recipe: Recipe, folder: Path, tell: Progress) -> None:
@@ -109,15 +86,3 @@ def _write_agent(recipe: Recipe, folder: Path, tell: Progress) -> None:
     facts = {"version": RECIPE_VERSION, **asdict(recipe)}
     written = folder / "recipe.json"
     written.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _silent(line: str) -> None:
-    """Progress that nobody reads."""

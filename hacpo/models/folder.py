@@ -18,6 +18,11 @@ def check_folder(model: str, folder: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"agent model {model}: no such folder; check the path in agents")
     if not (folder / "config.json").is_file():
+        if any(".gguf" in file.name for file in folder.iterdir()):
+            raise DataError(
+                f"agent model {model}: holds a GGUF file; run `hacpo models import {model}` and "
+                "give the folder that this names"
+            )
         raise DataError(
             f"agent model {model}: has no config.json; give a folder written by save_pretrained"
         )

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from hacpo.errors import DataError
-from hacpo.models import hub
+from hacpo.models import hub, packaged
 from hacpo.models.embedded import PREFIX
 from hacpo.models.folder import check_folder
+from hacpo.models.imported import import_hash, packaged_fingerprint
 from hacpo.models.recipes import recipe_hash
 from hacpo.places import is_path
 
@@ -31,10 +32,11 @@ _SETTLED_SECONDS = 2.0
 def model_identity(model: str, revision: str | None, home: Path) -> str:
     """The same string for the same model, another for any other.
 
-    `embedded:a@HASH`, `local:SHA256` over the folder's content, or `hub:org/name@COMMIT`.
+    `embedded:a@HASH`, `pypi:NAME@HASH` (without downloading it), `local:SHA256` over the folder's
+    content, or `hub:org/name@COMMIT`.
 
     Args:
-        model: `embedded:NAME`, a local folder or a hub id.
+        model: `embedded:NAME`, `pypi:NAME`, a local folder or a hub id.
         revision: of a hub id; None is main.
         home: where hashes of large files are remembered.
     Raises:
@@ -42,17 +44,19 @@ def model_identity(model: str, revision: str | None, home: Path) -> str:
     """
     if model.startswith(PREFIX):
         return f"{model}@{recipe_hash(model.removeprefix(PREFIX))[:12]}"
+    if model.startswith(packaged.PREFIX):
+        return f"{model}@{import_hash(packaged_fingerprint(model))}"
     folder = local_folder(model)
     if folder is None:
         return f"hub:{model}@{hub.commit(model, revision)}"
     check_folder(model, folder)
-    return f"local:{_content_hash(folder, home)}"
+    return f"local:{content_hash(folder, home)}"
 
 
 def model_label(model: str) -> str:
-    """A short name for tables: `a` for `embedded:a`, else the last part of the path or id."""
-    if model.startswith(PREFIX):
-        return model.removeprefix(PREFIX)
+    """A short name for tables: what follows `embedded:` or `pypi:`, else a path's or id's end."""
+    if model.startswith((PREFIX, packaged.PREFIX)):
+        return model.partition(":")[2]
     folder = Path(model).expanduser()
     return folder.name or folder.resolve().name
 
@@ -65,17 +69,22 @@ def local_folder(model: str) -> Path | None:
     Raises:
         DataError: neither a path nor a hub id.
     """
+    if model.lower().endswith(".gguf"):
+        raise DataError(
+            f"agent model {model}: a GGUF file cannot be trained as it is; run `hacpo models "
+            "import` on it and give the folder that this names"
+        )
     if is_path(model, Path()):
         return Path(model).expanduser()
     if _HUB_ID.fullmatch(model):
         return None
     raise DataError(
-        f"agent model {model!r} is neither embedded:NAME, nor a folder, nor a hub id such as "
-        f"org/name; a folder here is written ./{model}"
+        f"agent model {model!r} is neither embedded:NAME or pypi:NAME, nor a folder, nor a hub id "
+        f"such as org/name; a folder here is written ./{model}"
     )
 
 
-def _content_hash(folder: Path, home: Path) -> str:
+def content_hash(folder: Path, home: Path) -> str:
     """sha256 over names and contents; files that have not changed are not read again."""
     folder = folder.resolve()
     notes = home / "identities" / f"{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}.json"

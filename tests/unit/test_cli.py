@@ -28,6 +28,8 @@ COMMANDS = [
     "rollouts show",
     "agents build",
     "agents list",
+    "models import",
+    "models list",
 ]
 
 

@@ -491,7 +491,7 @@ def test_paths_and_hub_ids_are_told_apart(
     with pytest.raises(DataError, match="no such folder"):
         model_identity("./models/other", None, tmp_path)
     for neither in ("mine", "a/b/c", "org/na me"):
-        with pytest.raises(DataError, match="neither embedded:NAME, nor a folder, nor a hub id"):
+        with pytest.raises(DataError, match="nor a folder, nor a hub id"):
             model_identity(neither, None, tmp_path)
 
 
