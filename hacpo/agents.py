@@ -1,4 +1,4 @@
-"""An agent with all that it needs: tokens, policy, learner, engine; and whose the device is when."""
+"""An agent with all that it needs: tokens, policy, learner, engine; and who has the device when."""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ class Config(BaseModel):
 class LoraSettings(Config):
     rank: int = Field(default=16, ge=1)
     """Of each adapter."""
-    alpha: float = Field(default=32.0, gt=0)
+    alpha: int = Field(default=32, ge=1)
     """An adapter's part is multiplied by alpha / rank."""
     targets: str | list[str] = "all-linear"
     """Names of the layers that get one, or all-linear."""

@@ -44,7 +44,9 @@ def add_adapters(agent: str, model: Any, settings: LoraSettings, saved: Path | N
             model.add_adapter(config)
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"agent {agent!r}: lora.targets {settings.targets!r}: {reason}") from None
+            raise ConfigError(
+                f"agent {agent!r}: lora.targets {settings.targets!r}: {reason}"
+            ) from None
     if saved is not None:
         peft.set_peft_model_state_dict(model, load_file(saved / FILE))
 

@@ -3,10 +3,10 @@
 import dataclasses
 from pathlib import Path
 
+from hacpo.agents import Agent
 from hacpo.evals.harness import GREEDY, TASK, evaluate_problems
 from hacpo.ledger import read_json, write_json
 from hacpo.phases.grading import grade_rows
-from hacpo.agents import Agent
 from hacpo.run import Run, open_run, seed_for
 from hacpo.types import Evaluation, FinishReason, Problem, ProblemScore
 

@@ -6,12 +6,13 @@ first update.
 
 import torch
 
+from hacpo.agents import Agent
 from hacpo.models.packing import micro_batches
 from hacpo.models.policy import Policy
 from hacpo.phases.grading import begin_grading
 from hacpo.phases.pool import rollout_id
 from hacpo.problems import step_problems
-from hacpo.run import Agent, Run, open_run
+from hacpo.run import Run, open_run
 from hacpo.types import Problem, Rollout, View
 
 

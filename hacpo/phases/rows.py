@@ -11,9 +11,9 @@ from itertools import chain
 import numpy as np
 import torch
 
+from hacpo.agents import Agent
 from hacpo.algorithm import joint_advantages, modulation
 from hacpo.phases.pool import Pool
-from hacpo.agents import Agent
 from hacpo.run import Run
 from hacpo.types import Trajectory, View
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hacpo.agents import Agent
 from hacpo.algorithm import (
     cross_floor,
     finish_extremes,
@@ -35,7 +36,6 @@ from hacpo.models.policy import Scores
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of, score_rows
 from hacpo.phases.rows import Row, rows_for
-from hacpo.agents import Agent
 from hacpo.run import Run, close_run, open_run
 from hacpo.types import View
 

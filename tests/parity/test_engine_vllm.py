@@ -13,7 +13,8 @@ from hacpo.engines.base import Sample
 from hacpo.engines.hf import HFEngine
 from hacpo.engines.vllm import VLLMEngine
 from hacpo.errors import ConfigError
-from hacpo.models.policy import Policy, load_policy
+from hacpo.models.load import load_policy
+from hacpo.models.policy import Policy
 from hacpo.models.tokens import load_tokens
 from hacpo.settings import AgentConfig
 from hacpo.types import View

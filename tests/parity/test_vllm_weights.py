@@ -8,7 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from hacpo.engines.vllm import VLLMEngine
-from hacpo.models.policy import Policy, load_policy
+from hacpo.models.load import load_policy
+from hacpo.models.policy import Policy
 from hacpo.models.tokens import load_tokens
 from hacpo.settings import AgentConfig
 from tests.parity.test_engine_vllm import PROMPTS, hf_of, ids_of, largest_gap
