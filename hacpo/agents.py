@@ -86,7 +86,7 @@ def build_agents(
         DataError: a model or tokenizer that cannot be used.
     """
     device = pick_device(config.device)
-    offloads = config.offload == "on" or (config.offload == "auto" and device.type != "cpu")
+    offloads = device.type != "cpu" if config.offload == "auto" else config.offload
     seen: dict[str, int] = {}
     agents = {}
     for name, agent in sorted(config.agents.items()):

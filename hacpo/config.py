@@ -52,7 +52,7 @@ class BaseConfig(Config):
     """Rollout-verify-update rounds."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")
     """auto, cpu, cuda, cuda:1, ..."""
-    offload: Literal["auto", "on", "off"] = "auto"
+    offload: Literal["auto"] | bool = "auto"
     """Whether an agent leaves the device to others while it does nothing: weights and optimizer go
     to the machine's memory, vLLM engines sleep (on a CPU: end). auto: on a GPU."""
     threads: int = Field(default=1, ge=1)

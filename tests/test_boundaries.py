@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "agents",
         "algorithm",
         "checkpoints",
+        "engines",
         "evals",
         "ledger",
         "models",

@@ -51,6 +51,7 @@ class Policy:
         self.tokens = tokens
         self.temperature = temperature
         self.weights = Weights(model, dtype)
+        self._recomputes = False
         self.shares_prompts = True
         """Whether rows of one prompt are computed in one pack; see `hacpo.models.probe`."""
 
@@ -65,12 +66,15 @@ class Policy:
         response token reach the output layer, and no logits of a whole vocabulary are kept.
         """
         batch = make_batch(views, self.tokens.pad_id, self.device, share=self.shares_prompts)
+        # transformers recomputes in training mode only, where its caches are off.
+        self.model.train(self._recomputes and torch.is_grad_enabled())
         hidden_KLD = self._body()(
             input_ids=batch.input_ids_KL,
             position_ids=batch.position_ids_KL,
             attention_mask=self._mask(batch),
             use_cache=False,
         ).last_hidden_state
+        self.model.eval()
         hidden_ND = hidden_KLD.flatten(0, 1)[batch.predictor_N]
         logprobs_N, entropy_N = token_logprobs(
             hidden_ND, self._head(), batch.response_N, with_entropy=with_entropy
@@ -104,7 +108,7 @@ class Policy:
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
         self.model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.model.train()  # which transformers asks for; without dropout it computes the same
+        self._recomputes = True
 
     def _body(self) -> Any:
         """The model without its output layer."""

@@ -26,7 +26,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str | None = Non
     with no_progress_bars():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    mode = (folder / "config.json").stat().st_mode
+    mode = (folder / "tokenizer_config.json").stat().st_mode
     for file in folder.iterdir():
         file.chmod(mode)  # safetensors keeps weights from all other users
 

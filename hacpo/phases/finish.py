@@ -1,19 +1,25 @@
 """The end of a step: metrics from its data, a checkpoint when due, then registry and MLflow."""
 
 import dataclasses
+import logging
 import math
+import re
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from hacpo.checkpoints import prune, write_checkpoint
+from hacpo.engines.base import Engine
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of
 from hacpo.run import Run, open_run
 from hacpo.types import AgentStep, StepSummary, Trajectory
+
+logger = logging.getLogger(__name__)
 
 
 def finish_step(run_id: str, step: int, started: float) -> StepSummary:
@@ -84,6 +90,14 @@ def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
     graded = [row.reward for row in own if not math.isnan(row.reward)]
     reward_mean = float(np.mean(graded)) if graded else math.nan
     measured = run.step_metrics[name]
+    gap = _sampler_gap(own)
+    allowed = run.config.rollout.warn_sampler_gap
+    if gap["sampler_gap/mean"] > allowed:
+        logger.warning(
+            "agent %r, step %d: sampler_gap/mean %.2g is over %g nats a token: its engine samples "
+            "from other probabilities than the trainer computes",
+            *(name, run.state.step, gap["sampler_gap/mean"], allowed),
+        )
     run.state.capability_history.setdefault(name, []).append(reward_mean)
     run.state.rollouts[name] = run.state.rollouts.get(name, 0) + len(own)
     tokens = sum(len(row.rollout.token_ids) for row in own)
@@ -91,7 +105,7 @@ def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
         "reward/mean": reward_mean,
         "reward/std": float(np.std(graded, ddof=1)) if len(graded) > 1 else 0.0,
         **_response_metrics(own),
-        **_sampler_gap(own),
+        **gap,
         **measured,
         "problems/left_out": float(run.left_out),
         "rollouts/generated": float(len(own)),
@@ -99,7 +113,7 @@ def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
         "rollouts/consumed": float(sum(len(pool.of(source)) for source in pool.sources)),
         "time/step": seconds,
         "throughput/tokens_per_second": tokens / seconds,
-        "memory/peak": _peak_bytes(),
+        "memory/peak": _peak_bytes(run.agents[name].engine),
     }
     return AgentStep(
         agent=name,
@@ -143,8 +157,20 @@ def _sampler_gap(own: list[Trajectory]) -> dict[str, float]:
     }
 
 
-def _peak_bytes() -> float:
+def _peak_bytes(engine: Engine) -> float:
+    """Of the GPU; on a CPU of this process and of the engine's own, if it has one."""
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return float(own + _peak_of(getattr(engine, "pid", None)))
+
+
+def _peak_of(pid: int | None) -> int:
+    """Largest resident size of another process so far, in bytes; 0 where nobody tells."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return int(found.group(1)) * 1024 if found else 0
