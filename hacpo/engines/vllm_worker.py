@@ -1,4 +1,4 @@
-"""The process that samples with vLLM; the only file that imports it.
+"""The process that samples with vLLM, which nobody else imports but `vllm_load`.
 
     python -m hacpo.engines.vllm_worker CONNECTION PARENT
 
@@ -14,21 +14,18 @@ import queue
 import signal
 import sys
 import threading
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from hacpo.engines.vllm_load import load_into
 from hacpo.engines.weights import (
     Place,
     fingerprint,
     open_cuda_handles,
-    sample_of,
     unpack,
 )
 from hacpo.types import FinishReason
@@ -156,7 +153,7 @@ class Sampler:
             os.close(descriptor)
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
-        self._llm.collective_rpc(_load, args=(weights,))
+        self._llm.collective_rpc(load_into, args=(weights,))
         arrived = fingerprint(weights, sent.dtype)
         if self._asleep:
             self._llm.wake_up(tags=["kv_cache"])
@@ -220,54 +217,6 @@ def _seed(seed: int, index: int) -> int:
     """Of one prompt; vLLM adds a sample's number to it, so prompts must not be neighbours."""
     digest = hashlib.sha256(f"{seed}/{index}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
-
-
-def _load(worker: Any, weights: Mapping[str, Tensor]) -> None:
-    """Runs inside vLLM's worker: every parameter of its model gets a new value."""
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader.reload import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
-
-    model = worker.get_model()
-    wanted = {name for name, _ in model.named_parameters()}
-    with torch.no_grad(), set_current_vllm_config(worker.vllm_config):
-        # CPU layers hold packed copies of their weights: a plain `model.load_weights` would change
-        # nothing, or fail; vLLM's reload packs again.
-        initialize_layerwise_reload(model)
-        loaded = model.load_weights(weights.items())
-        finalize_layerwise_reload(model, worker.model_config)
-        _pack_tied(model)
-    missing = wanted - loaded
-    if missing:
-        raise ValueError(f"no weights came for {sorted(missing)[:3]}")
-    _check_held(model, weights)
-
-
-def _pack_tied(model: torch.nn.Module) -> None:
-    """Pack output layers again whose weights are the embedding's.
-
-    vLLM's reload processes a tied weight for one of its layers only (its documented limitation 2);
-    on the CPU the other one's packed copy would stay that of the old weights.
-    """
-    layers: list[Any] = [
-        layer for layer in model.modules() if layer._parameters.get("weight") is not None
-    ]
-    users = Counter(id(layer.weight) for layer in layers)
-    for layer in layers:
-        if users[id(layer.weight)] > 1:
-            layer.quant_method.process_weights_after_loading(layer)
-
-
-def _check_held(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """The values that vLLM's model holds under a sent name are those that were sent."""
-    for name, held in model.named_parameters():
-        sent = weights.get(name)
-        if sent is not None and sent.shape == held.shape:
-            expected = sample_of(sent).to(held.dtype)
-            if not torch.equal(sample_of(held), expected):
-                raise ValueError(f"{name} does not hold the weights that were sent")
 
 
 def _die_with_parent(parent: int) -> None:

@@ -140,8 +140,6 @@ def test_what_vllm_refuses_at_the_start_is_told_in_one_line(policy: Policy) -> N
     assert engine.pid is None
 
 
-@pytest.mark.vllm
-@needs_vllm
 def test_the_process_dies_with_a_killed_parent_even_while_starting() -> None:
     code = """
 import time
