@@ -18,6 +18,7 @@ from hacpo.errors import ConfigError
 from hacpo.models.identity import model_identity
 from hacpo.presets import set_dotted, validate
 from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
+from hacpo.settings import AgentConfig
 from hacpo.types import CellSpec
 
 RESULTS_VERSION = 2
@@ -141,7 +142,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "results_version": RESULTS_VERSION,
         "rule": config.rule,
         "agents": sorted(
-            [identities[name], agent.prompt, agent.dtype] for name, agent in config.agents.items()
+            _agent_reads(agent, identities[name]) for name, agent in config.agents.items()
         ),
         "held_out": _digest(config.problems.held_out),
         "evaluate": evaluate,
@@ -165,6 +166,12 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
     if config.rule in JOINT_METHODS:
         reads["drop_changed"] = config.rollout.drop_changed
     return reads
+
+
+def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
+    """What is at its default is left out where keys are older than the setting."""
+    reads: list[Any] = [identity, agent.prompt, agent.dtype]
+    return [*reads, list(agent.end_tokens)] if agent.end_tokens else reads
 
 
 def _verifier_reads(config: RunConfig) -> dict[str, Any]:
