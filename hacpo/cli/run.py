@@ -76,11 +76,10 @@ def _cell(config: Path, overrides: list[str], agent: str | None) -> "CellSpec":
 
     run_config = load_run(config, overrides, agent)
     models = [each.model for each in run_config.agents.values()]
-    if all(
-        model.startswith(("embedded:", "pypi:")) or Path(model).expanduser().is_dir()
-        for model in models
-    ):
-        # Nothing comes from the hub: the only progress bar is ours. Read when transformers is imported.
+    packaged = [model for model in models if model.startswith("pypi:")]
+    local = [model for model in models if Path(model).expanduser().is_dir()]
+    if all(m.startswith("embedded:") or m in packaged or m in local for m in models):
+        # Nothing from the hub: the only progress bar is ours. Read when transformers is imported.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
     from hacpo.cells import run_cell_spec
@@ -89,7 +88,6 @@ def _cell(config: Path, overrides: list[str], agent: str | None) -> "CellSpec":
 
     check_writable(home())
     spec = run_cell_spec(run_config, home())
-    packaged = [model for model in models if model.startswith("pypi:")]
     if packaged:
         from hacpo.models.resolve import ensure_models
 
