@@ -16,6 +16,7 @@ from hacpo.settings import AgentConfig
 from hacpo.types import Problem, Rollout, View
 
 UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
+_NO_TOKENIZER = "has no tokenizer; copy tokenizer.json and tokenizer_config.json there"
 _OTHER_HEADS = (
     "ForMaskedLM",
     "ForSequenceClassification",
@@ -197,7 +198,7 @@ def _check_vocabulary(tokenizer: Any, model_config: Any) -> None:
     largest = max(tokenizer.get_vocab().values(), default=-1)
     rows = model_config.get_text_config().vocab_size
     if largest < 0:
-        raise DataError("has no tokenizer; copy tokenizer.json and tokenizer_config.json there")
+        raise DataError(_NO_TOKENIZER)
     if largest >= rows:
         raise DataError(
             f"has a tokenizer with ids up to {largest} but an embedding of {rows} rows; "
@@ -230,6 +231,8 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
         return "comes with code of its own; set trust_remote_code: true once you have read it"
+    if "backend tokenizer" in text:
+        return _NO_TOKENIZER
     return f"cannot be loaded: {text[:200]}"
 
 
