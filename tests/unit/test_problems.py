@@ -234,5 +234,5 @@ def test_one_digit_sums_keep_both_orders_on_one_side() -> None:
     assert not sides[0] & sides[1]
     assert all(int(p.answer) == sum(map(int, p.problem.split(" + "))) for p in train + held_out)
     assert held_out[0].problem == "0 + 4"  # the same on every machine
-    with pytest.raises(DataError, match="choose embedded:train, .*sums:held_out or a JSONL"):
+    with pytest.raises(DataError, match=r"choose embedded:train, .*sums:held_out or a JSONL"):
         load_problems("sums:test")
