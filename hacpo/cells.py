@@ -21,11 +21,11 @@ from hacpo.problems import check_disjoint, check_enough, load_problems, problems
 from hacpo.settings import AgentConfig
 from hacpo.types import CellSpec
 
-RESULTS_VERSION = 2
+RESULTS_VERSION = 3
 """Raised by hand when a change of the code changes results; every key changes with it."""
 
 _SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
-_SHARED = ("epsilon", "kl", "denominator")
+_SHARED = ("epsilon", "kl", "denominator", "max_sampler_weight")
 _CAPABILITY = ("capability_window", "capability_minimum", "ratio_low", "ratio_high")
 _MECHANISMS = ("capability_aware", "guard_baseline", "baseline_of", "modulation")
 _CROSS = ("alpha", "floor", "floor_step")
@@ -142,12 +142,12 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "results_version": RESULTS_VERSION,
         "rule": config.rule,
         "agents": sorted(
-            _agent_reads(agent, identities[name]) for name, agent in config.agents.items()
+            (_agent_reads(agent, identities[name]) for name, agent in config.agents.items()),
+            key=json.dumps,  # lists that hold None and mappings have no order of their own
         ),
         "held_out": _digest(config.problems.held_out),
         "evaluate": evaluate,
         "verifier": _verifier_reads(config),
-        "engine": config.rollout.engine,
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
         "truncated": config.rollout.truncated,  # evaluations are graded under it too
     }
@@ -160,7 +160,9 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "train": _digest(config.problems.train),
         "responses_per_problem": config.responses_per_problem,
         "rollout": config.rollout.model_dump(include={"temperature", "max_response_tokens"}),
-        "update": config.update.model_dump(exclude={"micro_rows"}, mode="json"),
+        "update": config.update.model_dump(
+            exclude={"micro_tokens", "gradient_checkpointing"}, mode="json"
+        ),
         "algorithm": config.algorithm.model_dump(include=set(ALGORITHM_READS[config.rule])),
     }
     if config.rule in JOINT_METHODS:
@@ -170,7 +172,8 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
 
 def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
     """What is at its default is left out where keys are older than the setting."""
-    reads: list[Any] = [identity, agent.prompt, agent.dtype]
+    lora = agent.lora and agent.lora.model_dump(mode="json")
+    reads: list[Any] = [identity, agent.prompt, agent.dtype, agent.engine, lora]
     return [*reads, list(agent.end_tokens)] if agent.end_tokens else reads
 
 

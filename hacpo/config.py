@@ -6,7 +6,7 @@ This module loads no torch.
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -22,6 +22,7 @@ from hacpo.settings import (
     TrackingConfig,
     UpdateConfig,
     VerifierConfig,
+    VLLMConfig,
 )
 
 JOINT_METHODS = ("naive", "hacpo")
@@ -46,10 +47,14 @@ class BaseConfig(Config):
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracking: TrackingConfig = TrackingConfig()
+    vllm: VLLMConfig = VLLMConfig()
     steps: int = Field(default=58, ge=1)
     """Rollout-verify-update rounds."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")
     """auto, cpu, cuda, cuda:1, ..."""
+    offload: Literal["auto", "on", "off"] = "auto"
+    """Whether an agent leaves the device to others while it does nothing: weights and optimizer go
+    to the machine's memory, vLLM engines sleep (on a CPU: end). auto: on a GPU."""
     threads: int = Field(default=1, ge=1)
     """torch threads of one run; more processes than cores times threads is slow."""
 

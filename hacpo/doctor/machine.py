@@ -16,7 +16,7 @@ from hacpo.doctor.check import Check, Finding, run_check
 
 REQUIRED = ("torch", "transformers", "prefect", "mlflow", "sqlalchemy", "lm-eval")
 OPTIONAL = {
-    "vllm": "absent, the engine hf samples",
+    "vllm": "absent, needed for engine: vllm: pip install 'hacpo[vllm]'",
     "gguf": "absent, needed for pypi:NAME: pip install 'hacpo[gguf]'",
     "psycopg": "absent, needed for PostgreSQL: pip install 'hacpo[postgres]'",
 }

@@ -36,7 +36,7 @@ def work_checks(config: BaseConfig, home: Path) -> Iterator[Check]:
     for name, agent in config.agents.items():
         yield run_check(f"model {name}", partial(_model, agent, home), seconds=60)
     yield run_check("problems", partial(_problems, config))
-    yield run_check("engine", partial(_engine, str(config.rollout.engine)))
+    yield run_check("engine", partial(_engines, config))
     yield run_check("threads", partial(_threads, config.threads))
 
 
@@ -64,10 +64,15 @@ def _problems(config: BaseConfig) -> Finding:
     return f"{len(train)} to train on, {len(held_out)} held out"
 
 
-def _engine(engine: str) -> Finding:
-    if engine != "hf" and importlib.util.find_spec(engine) is None:
-        return False, f"{engine} is not installed: pip install {engine}, or use engine: hf"
-    return engine
+def _engines(config: BaseConfig) -> Finding:
+    engines = sorted({agent.engine for agent in config.agents.values()})
+    needed = {engine for engine in engines if engine != "hf"}
+    if any(agent.lora for agent in config.agents.values()):
+        needed.add("peft")
+    missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)
+    if missing:
+        return False, f"{', '.join(missing)} not installed: pip install {' '.join(missing)}"
+    return ", ".join(engines)
 
 
 def _threads(threads: int) -> Finding:

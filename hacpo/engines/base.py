@@ -1,7 +1,10 @@
 """What every sampling engine offers: prompts in, samples out, always with the newest weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from torch import Tensor
 
 from hacpo.types import FinishReason
 
@@ -40,4 +43,19 @@ class Engine(Protocol):
             max_tokens: a response is cut after that many tokens (`length`).
             seed: equal arguments and weights give equal samples.
         """
+        ...
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Sample with these weights (names and shapes of the trainer's model) from now on.
+
+        What was cached under others is forgotten.
+        """
+        ...
+
+    def sleep(self) -> None:
+        """Give device memory back until the next call of `load_weights` (which wakes it)."""
+        ...
+
+    def close(self) -> None:
+        """End what the engine has started; a second call does nothing."""
         ...

@@ -3,14 +3,17 @@
 Prompts are computed once and their cache repeated for the samples. Rows that ended leave the batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from hacpo.engines.base import Sample
+from hacpo.engines.cache import RoomyCache
+
+BLOCK = 256
+"""Tokens whose probabilities are summed before one of them is looked for."""
 
 
 class HFEngine:
@@ -31,7 +34,7 @@ class HFEngine:
         self._decode = decode
         self._batch_rows = batch_rows
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def generate(
         self,
         prompts: list[list[int]],
@@ -51,6 +54,15 @@ class HFEngine:
             samples += self._batch(prompts[part], uniform[part], temperature)
         return samples
 
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Nothing to do: the trainer's model is this one."""
+
+    def sleep(self) -> None:
+        """Nothing to do: no memory is this engine's own between two calls."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
     def _batch(
         self, prompts: list[list[int]], uniform_PGT: Tensor, temperature: float
     ) -> list[list[Sample]]:
@@ -62,7 +74,7 @@ class HFEngine:
         logprobs_RT = torch.zeros(len(rows), max_tokens, device=device)
         ends = torch.tensor(self._end_ids, device=device)
 
-        cache, mask, logits = self._prefill(prompts, device)
+        cache, mask, logits = self._prefill(prompts, max_tokens, device)
         cache.batch_repeat_interleave(num_samples)
         mask = mask.repeat_interleave(num_samples, dim=0)
         logits = logits.repeat_interleave(num_samples, dim=0)
@@ -93,12 +105,12 @@ class HFEngine:
         return [flat[p * num_samples : (p + 1) * num_samples] for p in range(num_prompts)]
 
     def _prefill(
-        self, prompts: list[list[int]], device: torch.device
-    ) -> tuple[DynamicCache, Tensor, Tensor]:
+        self, prompts: list[list[int]], max_tokens: int, device: torch.device
+    ) -> tuple[RoomyCache, Tensor, Tensor]:
         width = max(len(p) for p in prompts)
         ids = [[self._pad_id] * (width - len(p)) + p for p in prompts]
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-        cache = DynamicCache(config=self._model.config)
+        cache = RoomyCache(self._model.config.num_hidden_layers, width + max_tokens)
         output = self._model(
             input_ids=torch.tensor(ids, device=device),
             attention_mask=mask,
@@ -131,12 +143,38 @@ def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Ten
     One uniform number per row and position, drawn beforehand, so that a row's sample does not
     depend on which other rows are still in the batch.
     """
-    all_logprobs = torch.log_softmax(logits_RV.float() / (temperature or 1.0), dim=-1)
+    logits_RV = logits_RV.float()
+    if temperature:
+        logits_RV = logits_RV / temperature
+    best_R, most_likely_R = logits_RV.max(-1)
+    weights_RV = (logits_RV - best_R.unsqueeze(1)).exp_()
     if temperature == 0:
-        picked = all_logprobs.argmax(-1)
+        picked_R = most_likely_R
+        total_R = weights_RV.double().sum(1)
     else:
-        cumulative = all_logprobs.double().exp().cumsum(-1)
-        threshold = uniform_R.double().unsqueeze(1) * cumulative[:, -1:]
-        picked = torch.searchsorted(cumulative, threshold, right=True).squeeze(1)
-        picked = picked.clamp(max=logits_RV.shape[1] - 1)
-    return picked, all_logprobs.gather(-1, picked.unsqueeze(1)).squeeze(1)
+        picked_R, total_R = _invert(weights_RV, uniform_R.double())
+    picked_logits_R = logits_RV.gather(1, picked_R.unsqueeze(1)).squeeze(1)
+    return picked_R, picked_logits_R - best_R - total_R.log().float()
+
+
+def _invert(weights_RV: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the cumulative sum of each row passes `uniform` of its total, and the totals.
+
+    First among sums of blocks, then within one block: the vocabulary is read once.
+    """
+    rows, vocabulary = weights_RV.shape
+    blocks = -(-vocabulary // BLOCK)
+    weights_RV = torch.nn.functional.pad(weights_RV, (0, blocks * BLOCK - vocabulary))
+    weights_RKB = weights_RV.view(rows, blocks, BLOCK)
+    cumulative_RK = weights_RKB.sum(-1).double().cumsum(-1)
+    total_R = cumulative_RK[:, -1]
+    threshold_R1 = (uniform_R * total_R).unsqueeze(1)
+    block_R1 = torch.searchsorted(cumulative_RK, threshold_R1, right=True).clamp(max=blocks - 1)
+    before_R1 = cumulative_RK.gather(1, (block_R1 - 1).clamp(min=0)).masked_fill(block_R1 == 0, 0)
+    chosen_RB = weights_RKB[torch.arange(rows, device=block_R1.device), block_R1.squeeze(1)]
+    within_RB = before_R1 + chosen_RB.double().cumsum(-1)
+    inside_R1 = torch.searchsorted(within_RB, threshold_R1, right=True)
+    # Rounding may leave the threshold behind the block's last token that has any probability.
+    last_R1 = (chosen_RB > 0).long().cumsum(-1).argmax(-1, keepdim=True)
+    picked_R1 = block_R1 * BLOCK + torch.minimum(inside_R1, last_R1)
+    return picked_R1.squeeze(1), total_R

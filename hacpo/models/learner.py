@@ -17,13 +17,13 @@ class Learner:
         self.version = 0
         """Completed steps of these weights."""
         self._max_grad_norm = config.max_grad_norm
-        self._named = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
+        self._named = policy.weights.trained
         self._optimizer = torch.optim.AdamW(
             self._named.values(),
             lr=config.learning_rate,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            foreach=True,
+            fused=True,
         )
         self.learning_rate = config.learning_rate
 
@@ -47,8 +47,17 @@ class Learner:
         taken = norm < float("inf")
         if taken:
             self._optimizer.step()
+            self.policy.weights.publish()
         self._optimizer.zero_grad(set_to_none=True)
         return norm, taken
+
+    def move(self, device: torch.device) -> None:
+        """Put weights and optimizer elsewhere, e.g. while another agent needs the device."""
+        self.policy.weights.move(device)
+        for state in self._optimizer.state.values():
+            for key, value in state.items():
+                if key != "step":
+                    state[key] = value.to(device)
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state as named tensors, for safetensors."""

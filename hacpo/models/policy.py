@@ -1,20 +1,21 @@
 """One agent's weights: log-probabilities of responses, and saving as an ordinary model folder.
 
-Axes: B rows, T response tokens (padded on the right), V vocabulary.
+Axes: B rows, T response tokens (padded on the right), K packs, L tokens of a pack, N tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 
-from hacpo.errors import DataError
-from hacpo.models.saving import no_progress_bars, save_model
+from hacpo.models.adapters import merged
+from hacpo.models.head import Head, token_logprobs
+from hacpo.models.packing import Batch, attention_mask, make_batch
+from hacpo.models.saving import save_model
 from hacpo.models.tokens import AgentTokens
-from hacpo.settings import AgentConfig
+from hacpo.models.weights import Weights
 from hacpo.types import View
 
 
@@ -22,116 +23,115 @@ class Scores(NamedTuple):
     """What the trainer's weights say about some rows."""
 
     logprobs_BT: Tensor
-    """At the sampling temperature; 0 where `mask_BT` is False."""
+    """Float32, at the sampling temperature; 0 where `mask_BT` is False."""
     mask_BT: Tensor
     """True at response tokens."""
     entropy_BT: Tensor
-    """Of the next-token distribution, detached, nats; 0 where `mask_BT` is False."""
+    """Of the next-token distribution, detached, nats; 0 where `mask_BT` is False or not asked."""
 
 
 class Policy:
-    """A Hugging Face causal language model and the way this project reads it."""
+    """A Hugging Face causal language model and the way this project reads it.
 
-    def __init__(self, model: nn.Module, tokens: AgentTokens, temperature: float) -> None:
-        self.model = model
+    Args:
+        model: float32, on its device; computes in `dtype` afterwards.
+        tokens: the agent's.
+        temperature: of sampling; log-probabilities are of the distribution that was sampled from.
+        dtype: of computing.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokens: AgentTokens,
+        temperature: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.model: Any = model
         self.tokens = tokens
         self.temperature = temperature
+        self.weights = Weights(model, dtype)
+        self.shares_prompts = True
+        """Whether rows of one prompt are computed in one pack; see `hacpo.models.probe`."""
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
 
-    def score(self, views: list[View]) -> Scores:
-        """Log-probabilities of the responses, given their prompts.
+    def score(self, views: list[View], *, with_entropy: bool = False) -> Scores:
+        """Log-probabilities of the responses, given their prompts; rows keep their order.
 
-        Prompts are padded on the left and responses on the right, so that every response starts
-        in the same column and only the last T + 1 positions reach the output layer.
+        A prompt that several rows share is computed once, only hidden states that predict a
+        response token reach the output layer, and no logits of a whole vocabulary are kept.
         """
-        batch = _pad(views, self.tokens.pad_id, self.device)
-        width = batch.response_BT.shape[1]
-        output = self.model(
-            input_ids=batch.input_ids,
-            attention_mask=batch.attention_mask,
-            position_ids=batch.position_ids,
-            logits_to_keep=width + 1,
+        batch = make_batch(views, self.tokens.pad_id, self.device, share=self.shares_prompts)
+        hidden_KLD = self._body()(
+            input_ids=batch.input_ids_KL,
+            position_ids=batch.position_ids_KL,
+            attention_mask=self._mask(batch),
             use_cache=False,
+        ).last_hidden_state
+        hidden_ND = hidden_KLD.flatten(0, 1)[batch.predictor_N]
+        logprobs_N, entropy_N = token_logprobs(
+            hidden_ND, self._head(), batch.response_N, with_entropy=with_entropy
         )
-        logits_BTV = output.logits[:, :-1].float() / self.temperature
-        all_logprobs_BTV = torch.log_softmax(logits_BTV, dim=-1)
-        picked_BT = all_logprobs_BTV.gather(-1, batch.response_BT.unsqueeze(-1)).squeeze(-1)
-        with torch.no_grad():
-            entropy_BT = -(all_logprobs_BTV.exp() * all_logprobs_BTV).sum(-1)
-        mask_BT = batch.mask_BT
+        width = int(batch.lengths_B.max())
+        mask_BT = torch.arange(width, device=self.device) < batch.lengths_B.unsqueeze(1)
+        zeros_BT = logprobs_N.new_zeros(mask_BT.shape)
         return Scores(
-            torch.where(mask_BT, picked_BT, 0.0), mask_BT, torch.where(mask_BT, entropy_BT, 0.0)
+            zeros_BT.masked_scatter(mask_BT, logprobs_N),
+            mask_BT,
+            zeros_BT.masked_scatter(mask_BT, entropy_N),
         )
+
+    def engine_weights(self) -> Mapping[str, Tensor]:
+        """What a sampling engine loads: tensors in the computing dtype, by the model's names."""
+        return merged(self.model)
 
     def save(self, folder: Path) -> None:
-        """Write an ordinary model folder: safetensors, config, tokenizer."""
-        save_model(self.model, self.tokens.tokenizer, folder)
+        """Write a folder that `from_pretrained` loads: float32 safetensors, config, tokenizer.
 
+        Of a model with adapters these alone, beside the name of the model that they belong to.
+        """
+        with self.weights.in_full_precision():
+            save_model(self.model, self.tokens.tokenizer, folder)
 
-def load_policy(
-    agent: str,
-    config: AgentConfig,
-    tokens: AgentTokens,
-    model: str,
-    device: str,
-    temperature: float,
-) -> Policy:
-    """Read an agent's weights from a folder or hub id; safetensors only.
+    def recompute_activations(self) -> None:
+        """Gradient checkpointing: backward computes each layer's activations again."""
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if isinstance(getattr(module, "attention_dropout", None), float):
+                module.attention_dropout = 0.0
+        self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.model.train()  # which transformers asks for; without dropout it computes the same
 
-    Raises:
-        DataError: missing or unreadable weights.
-    """
-    try:
-        with no_progress_bars():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                model,
-                revision=config.revision or "main",
-                dtype=getattr(torch, config.dtype),
-                use_safetensors=True,
-            )
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"agent {agent!r}: weights of {model} cannot be loaded: {reason}"
-        ) from error
-    loaded.eval()  # no dropout: a ratio compares the same function at two sets of weights
-    return Policy(loaded.to(device), tokens, temperature)
+    def _body(self) -> Any:
+        """The model without its output layer."""
+        return self.model.base_model
 
+    def _mask(self, batch: Batch) -> Tensor | dict[str, Tensor] | None:
+        """None where causal attention alone is right: padding stands behind what is read."""
+        if not batch.is_shared:
+            return None
+        config = self.model.config
+        window = getattr(config, "sliding_window", None)
+        kinds = set(getattr(config, "layer_types", None) or [])
+        if "sliding_attention" in kinds:
+            return {
+                "full_attention": attention_mask(batch),
+                "sliding_attention": attention_mask(batch, window),
+            }
+        sliding = window is not None and not kinds and getattr(config, "use_sliding_window", True)
+        return attention_mask(batch, window if sliding else None)
 
-def micro_batches(views: list[View], rows: int) -> Iterator[list[View]]:
-    """Rows of similar length together, at most `rows` at a time."""
-    by_length = sorted(views, key=lambda v: (len(v.response_ids), len(v.prompt_ids), v.rollout_id))
-    for start in range(0, len(by_length), rows):
-        yield by_length[start : start + rows]
-
-
-class _Padded(NamedTuple):
-    input_ids: Tensor
-    attention_mask: Tensor
-    position_ids: Tensor
-    response_BT: Tensor
-    mask_BT: Tensor
-
-
-def _pad(views: list[View], pad_id: int, device: torch.device) -> _Padded:
-    prompt_width = max(len(v.prompt_ids) for v in views)
-    width = max(len(v.response_ids) for v in views)
-    ids, attention, response = [], [], []
-    for view in views:
-        left = prompt_width - len(view.prompt_ids)
-        right = width - len(view.response_ids)
-        ids.append([pad_id] * left + view.prompt_ids + view.response_ids + [pad_id] * right)
-        attention.append([0] * left + [1] * (prompt_width + width - left - right) + [0] * right)
-        response.append(view.response_ids + [0] * right)
-    attention_mask = torch.tensor(attention, device=device)
-    lengths = torch.tensor([len(v.response_ids) for v in views], device=device)
-    return _Padded(
-        input_ids=torch.tensor(ids, device=device),
-        attention_mask=attention_mask,
-        position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
-        response_BT=torch.tensor(response, device=device),
-        mask_BT=torch.arange(width, device=device) < lengths.unsqueeze(1),
-    )
+    def _head(self) -> Head:
+        layer, config = self.model.get_output_embeddings(), self.model.config
+        scale = getattr(config, "logit_scale", None) or 1.0  # Cohere
+        scale /= getattr(config, "logits_scaling", None) or 1.0  # Granite
+        return Head(
+            weight_VD=layer.weight,
+            bias_V=layer.bias,
+            scale=scale / self.temperature,
+            softcap=getattr(config, "final_logit_softcapping", None),
+        )

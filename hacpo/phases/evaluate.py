@@ -3,10 +3,11 @@
 import dataclasses
 from pathlib import Path
 
+from hacpo.agents import Agent
 from hacpo.evals.harness import GREEDY, TASK, evaluate_problems
 from hacpo.ledger import read_json, write_json
-from hacpo.phases.verify import grade_rows
-from hacpo.run import Agent, Run, open_run, seed_for
+from hacpo.phases.grading import grade_rows
+from hacpo.run import Run, open_run, seed_for
 from hacpo.types import Evaluation, FinishReason, Problem, ProblemScore
 
 
@@ -45,18 +46,19 @@ def _evaluate(run: Run, step: int, agent: Agent) -> list[Evaluation]:
     def grade(rows: list[tuple[Problem, str, FinishReason]]) -> list[tuple[float, str]]:
         return [(reward, outcome) for reward, outcome, _ in grade_rows(run, rows)]
 
-    return evaluate_problems(
-        run.held_out,
-        render=agent.tokens.render,
-        generate=agent.engine.generate,
-        grade=grade,
-        agent=agent.name,
-        step=step,
-        samples=config.evaluate.samples,
-        greedy=config.evaluate.greedy,
-        max_tokens=config.evaluate.max_response_tokens or config.rollout.max_response_tokens,
-        seed=seed_for("evaluate"),  # the same draws for every method, seed and step
-    )
+    with agent.sampling() as engine:
+        return evaluate_problems(
+            run.held_out,
+            render=agent.tokens.render,
+            generate=engine.generate,
+            grade=grade,
+            agent=agent.name,
+            step=step,
+            samples=config.evaluate.samples,
+            greedy=config.evaluate.greedy,
+            max_tokens=config.evaluate.max_response_tokens or config.rollout.max_response_tokens,
+            seed=seed_for("evaluate"),  # the same draws for every method, seed and step
+        )
 
 
 def _earlier(run: Run, name: str) -> list[Evaluation] | None:

@@ -6,10 +6,13 @@ first update.
 
 import torch
 
-from hacpo.models.policy import Policy, micro_batches
+from hacpo.agents import Agent
+from hacpo.models.packing import micro_batches
+from hacpo.models.policy import Policy
+from hacpo.phases.grading import begin_grading
 from hacpo.phases.pool import rollout_id
 from hacpo.problems import step_problems
-from hacpo.run import Agent, Run, open_run
+from hacpo.run import Run, open_run
 from hacpo.types import Problem, Rollout, View
 
 
@@ -22,6 +25,7 @@ def rollout(run_id: str, step: int, agents: tuple[str, ...]) -> None:
             with run.timed(name, "rollout"):
                 rollouts = _sample(run, step, run.agents[name], problems)
                 run.ledger.write_rollouts(step, name, rollouts)
+            begin_grading(run, step, name, rollouts)
 
 
 def problems_of(run: Run, step: int) -> list[Problem]:
@@ -34,13 +38,14 @@ def problems_of(run: Run, step: int) -> list[Problem]:
 def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[Rollout]:
     config = run.config
     prompts = [agent.tokens.render(problem) for problem in problems]
-    groups = agent.engine.generate(
-        prompts,
-        config.responses_per_problem,
-        temperature=config.rollout.temperature,
-        max_tokens=config.rollout.max_response_tokens,
-        seed=run.seed(step, agent.seed_key, "rollout"),
-    )
+    with agent.sampling() as engine:
+        groups = engine.generate(
+            prompts,
+            config.responses_per_problem,
+            temperature=config.rollout.temperature,
+            max_tokens=config.rollout.max_response_tokens,
+            seed=run.seed(step, agent.seed_key, "rollout"),
+        )
     views, samples = [], {}
     for problem, prompt_ids, group in zip(problems, prompts, groups, strict=True):
         for index, sample in enumerate(group):
@@ -55,7 +60,8 @@ def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[
                     response_ids=sample.token_ids,
                 )
             )
-    scores = score_rows(agent.policy, views, config.update.micro_rows)
+    with agent.training():
+        scores = score_rows(agent.policy, views, config.update.micro_tokens)
     return [
         Rollout(
             id=view.rollout_id,
@@ -74,12 +80,12 @@ def _sample(run: Run, step: int, agent: Agent, problems: list[Problem]) -> list[
 
 @torch.no_grad()
 def score_rows(
-    policy: Policy, views: list[View], micro_rows: int
+    policy: Policy, views: list[View], micro_tokens: int
 ) -> dict[str, tuple[list[float], float]]:
     """rollout id -> (log-probability per token, mean entropy in nats), no gradient."""
     scores: dict[str, tuple[list[float], float]] = {}
-    for micro in micro_batches(views, micro_rows):
-        logprobs_BT, mask_BT, entropy_BT = policy.score(micro)
+    for micro in micro_batches(views, micro_tokens, share=policy.shares_prompts):
+        logprobs_BT, mask_BT, entropy_BT = policy.score(micro, with_entropy=True)
         lengths = mask_BT.sum(1).tolist()
         means = (entropy_BT.double().sum(1) / mask_BT.sum(1).clamp(min=1)).tolist()
         rows = logprobs_BT.tolist()

@@ -4,15 +4,17 @@ Axes: P problems, N sources, G responses per source; rows are the flattened P, N
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 
+from hacpo.agents import Agent
 from hacpo.algorithm import joint_advantages, modulation
 from hacpo.phases.pool import Pool
-from hacpo.run import Agent, Run
+from hacpo.run import Run
 from hacpo.types import Trajectory, View
 
 
@@ -30,6 +32,8 @@ class Row:
     """Of the response under its source at sampling time, in the source's tokens."""
     old_logprobs: list[float]
     """Self rows: per token; empty for cross rows."""
+    sampler_weight: float
+    """Truncated importance correction of the source's engine; 1 if that is off."""
 
 
 def rows_for(
@@ -98,6 +102,7 @@ def rows_for(
                         modulation=modulation_N[n],
                         source_mean_logprob=math.fsum(logprobs) / len(logprobs),
                         old_logprobs=logprobs if n == k else [],
+                        sampler_weight=_sampler_weight(trajectory, settings.max_sampler_weight),
                     )
                 )
         rows.append(kept)
@@ -120,8 +125,8 @@ class _Reader:
         self._run = run
         self._learner = learner
         self._limit = run.config.rollout.max_response_tokens
-        self._identical: list[bool] = []
-        self._lengths: list[float] = []
+        self._identical: dict[str, list[bool]] = {}
+        self._lengths: dict[str, list[float]] = {}
 
     def __call__(self, trajectory: Trajectory, prompt_ids: list[int]) -> View:
         rollout, tokens = trajectory.rollout, self._learner.tokens
@@ -131,21 +136,36 @@ class _Reader:
         unshared = source.unshared_reason(rollout)
         if not unshared:
             same = tokens.reads_unchanged(rollout.text)
-            self._identical.append(same)
+            self._identical.setdefault(rollout.source, []).append(same)
             if self._run.config.rollout.drop_changed and not same:
                 unshared = "changed"
         view = tokens.cross_view(rollout, prompt_ids, unshared=unshared, max_tokens=self._limit)
         if not view.excluded:
-            self._lengths.append(len(view.response_ids) / len(rollout.token_ids))
+            ratio = len(view.response_ids) / len(rollout.token_ids)
+            self._lengths.setdefault(rollout.source, []).append(ratio)
         return view
 
     def metrics(self) -> dict[str, float]:
-        if not self._identical:
-            return {}
-        return {
-            "retokenized/identical_fraction": _mean(self._identical),
-            "retokenized/length_ratio": _mean(self._lengths),
+        found: dict[str, float] = {}
+        kinds: dict[str, Mapping[str, Sequence[float]]] = {
+            "identical_fraction": self._identical,
+            "length_ratio": self._lengths,
         }
+        for name, by_source in kinds.items():
+            if by_source:
+                found[f"retokenized/{name}"] = _mean(list(chain(*by_source.values())))
+            for source, values in by_source.items():
+                found[f"retokenized/{name}/{source}"] = _mean(values)
+        return found
+
+
+def _sampler_weight(trajectory: Trajectory, most: float | None) -> float:
+    """min(exp(mean(trainer - sampler)), most): how much likelier the trainer thinks the row."""
+    if most is None:
+        return 1.0
+    rollout = trajectory.rollout
+    gap = math.fsum(rollout.source_logprobs) - math.fsum(rollout.sampler_logprobs)
+    return min(math.exp(gap / len(rollout.token_ids)), most)
 
 
 def _mean(values: Sequence[float]) -> float:

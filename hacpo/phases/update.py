@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hacpo.agents import Agent
 from hacpo.algorithm import (
     cross_floor,
     finish_extremes,
@@ -30,11 +31,13 @@ from hacpo.algorithm import (
     update_loss,
 )
 from hacpo.algorithm.stats import Extremes, Statistics
-from hacpo.models.policy import Scores, micro_batches
+from hacpo.models.packing import micro_batches
+from hacpo.models.policy import Scores
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of, score_rows
 from hacpo.phases.rows import Row, rows_for
-from hacpo.run import Agent, Run, close_run, open_run
+from hacpo.run import Run, close_run, open_run
+from hacpo.types import View
 
 
 def update(run_id: str, step: int, agents: tuple[str, ...]) -> None:
@@ -45,7 +48,7 @@ def update(run_id: str, step: int, agents: tuple[str, ...]) -> None:
     try:
         for name in agents:
             if run.agents[name].learner.version == step:
-                with run.timed(name, "update"):
+                with run.timed(name, "update"), run.agents[name].training():
                     measured = _update(run, pool, run.agents[name], capability)
                 run.step_metrics.setdefault(name, {}).update(measured)
                 run.agents[name].learner.version = step + 1
@@ -63,6 +66,9 @@ def capability_now(run: Run, pool: Pool) -> list[float]:
         current = float(graded.mean()) if graded.numel() else math.nan
         history.append([*run.state.capability_history.get(source, []), current])
     return smoothed_capability(history, settings.capability_window, settings.capability_minimum)
+
+
+_Work = Literal["learn", "score", "know"]
 
 
 @dataclass(slots=True)
@@ -93,14 +99,18 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
         if config.rule == "hacpo":
             settings = config.algorithm
             floor = cross_floor(settings.floor, settings.floor_step, update_index)
-        for with_signal in (True, False):
-            chosen = [r.view for r in rows.values() if _has_signal(run, r) == with_signal]
-            for views in micro_batches(chosen, config.update.micro_rows):
+        by_work: dict[_Work, list[View]] = {"learn": [], "score": [], "know": []}
+        for row in rows.values():
+            by_work[_work(run, row, update_index)].append(row.view)
+        for work, chosen in by_work.items():
+            share = agent.policy.shares_prompts
+            for views in micro_batches(chosen, config.update.micro_tokens, share=share):
                 micro = [rows[view.rollout_id] for view in views]
-                with torch.set_grad_enabled(with_signal):
-                    scores = agent.policy.score(views)
+                with torch.set_grad_enabled(work == "learn"):
+                    known = work == "know"
+                    scores = _known(micro, agent) if known else agent.policy.score(views)
                     objective_B = _objective(run, pool, micro, scores, floor, initial, totals)
-                if with_signal:
+                if work == "learn":
                     agent.learner.backward(update_loss(objective_B, planned))
         norm, taken = agent.learner.optim_step()
         totals.norms.append(norm)
@@ -117,9 +127,24 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
     }
 
 
-def _has_signal(run: Run, row: Row) -> bool:
-    """A row of advantage 0 has no gradient unless a KL term acts on it; it still has metrics."""
-    return row.advantage != 0 or (run.config.algorithm.kl > 0 and row.is_self)
+def _work(run: Run, row: Row, update_index: int) -> _Work:
+    """What a row needs in an update.
+
+    A row of advantage 0 has no gradient unless a KL term acts on it, but it has metrics: at a later
+    update from a forward pass, at the first one from what the same weights said after sampling.
+    """
+    if row.advantage != 0 or (run.config.algorithm.kl > 0 and row.is_self):
+        return "learn"
+    return "know" if row.is_self and update_index == 0 else "score"
+
+
+def _known(rows: list[Row], agent: Agent) -> Scores:
+    """Scores of self rows as they were after sampling."""
+    lengths = torch.tensor([len(row.old_logprobs) for row in rows], device=agent.policy.device)
+    positions = torch.arange(int(lengths.max()), device=agent.policy.device)
+    mask_BT = positions < lengths.unsqueeze(1)
+    logprobs_BT = _right_padded([row.old_logprobs for row in rows], mask_BT)
+    return Scores(logprobs_BT, mask_BT, torch.zeros_like(logprobs_BT))
 
 
 def _objective(
@@ -141,6 +166,11 @@ def _objective(
         objective_B, means, extremes = _by_sequence(
             run, pool, rows, scores, advantages_B, is_self_B, floor
         )
+    if run.config.algorithm.max_sampler_weight is not None:
+        weights = [row.sampler_weight for row in rows]
+        weight_B = torch.tensor(weights, dtype=torch.float64, device=device)
+        objective_B = weight_B * objective_B
+        means["sampler_gap/weight"] = (weight_B.sum(), torch.tensor(float(len(rows))))
     if initial:
         padded = [initial.get(r.view.rollout_id, []) for r in rows]
         initial_BT = _right_padded(padded, scores.mask_BT)
@@ -219,7 +249,7 @@ def _initial_logprobs(run: Run, agent: Agent, rows: list[list[Row]]) -> dict[str
     if run.config.algorithm.kl == 0 and not measured:
         return {}
     views = [row.view for problem in rows for row in problem if row.is_self]
-    scores = score_rows(run.initial_policy(agent.name), views, run.config.update.micro_rows)
+    scores = score_rows(run.initial_policy(agent.name), views, run.config.update.micro_tokens)
     return {identifier: logprobs for identifier, (logprobs, _) in scores.items()}
 
 

@@ -62,8 +62,8 @@ def test_one_agent_under_hacpo_equals_gspo_bit_for_bit(pair: dict[str, Any]) -> 
 
 
 def test_micro_batches_change_nothing_but_rounding(pair: dict[str, Any]) -> None:
-    whole = run(pair, "update.micro_rows=64", name="whole")[0]
-    split = run(pair, "update.micro_rows=3", name="split")[0]
+    whole = run(pair, "update.micro_tokens=4096", name="whole")[0]
+    split = run(pair, "update.micro_tokens=40", name="split")[0]
     for agent in ("a", "b"):
         one, other = whole.agents[agent].metrics, split.agents[agent].metrics
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)

@@ -8,7 +8,8 @@ import torch
 from scipy.stats import chisquare
 
 from hacpo.engines.hf import HFEngine
-from hacpo.models.policy import Policy, load_policy
+from hacpo.models.load import load_policy
+from hacpo.models.policy import Policy
 from hacpo.models.tokens import load_tokens
 from hacpo.settings import AgentConfig
 from hacpo.types import View

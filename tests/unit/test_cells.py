@@ -54,7 +54,7 @@ def test_the_order_of_agents_does_not_matter(tmp_path: Path) -> None:
     "override",
     [
         "checkpoints.every=3",
-        "update.micro_rows=2",
+        "update.micro_tokens=2",
         "threads=2",
         "name=other",
         "tracking.kl_every=5",

@@ -50,12 +50,12 @@ def test_the_default_grid_is_the_trial_that_worked() -> None:
 
 
 def test_extends_merges_sections_and_replaces_lists(tmp_path: Path) -> None:
-    write(tmp_path, "base.yaml", "update: {learning_rate: 1.0e-3, micro_rows: 4}\nlist: [1, 2]\n")
-    write(tmp_path, "mid.yaml", "extends: base.yaml\nupdate: {micro_rows: 8}\nlist: [3]\n")
+    write(tmp_path, "base.yaml", "update: {learning_rate: 1.0e-3, micro_tokens: 4}\nlist: [1, 2]\n")
+    write(tmp_path, "mid.yaml", "extends: base.yaml\nupdate: {micro_tokens: 8}\nlist: [3]\n")
     from hacpo.presets import _read_file
 
     merged = _read_file(tmp_path / "mid.yaml", ())
-    assert merged == {"update": {"learning_rate": 1e-3, "micro_rows": 8}, "list": [3]}
+    assert merged == {"update": {"learning_rate": 1e-3, "micro_tokens": 8}, "list": [3]}
 
 
 def test_extending_in_a_circle_is_refused(tmp_path: Path) -> None:
@@ -155,11 +155,13 @@ def test_agents_that_are_no_mapping_are_refused(override: str) -> None:
 
 
 def test_yaml_merge_keys_work(tmp_path: Path) -> None:
-    text = "base: &base {learning_rate: 0.5, micro_rows: 4}\nupdate: {<<: *base, micro_rows: 8}\n"
+    text = (
+        "base: &base {learning_rate: 0.5, micro_tokens: 4}\nupdate: {<<: *base, micro_tokens: 8}\n"
+    )
     from hacpo.presets import _read_file
 
     merged = _read_file(write(tmp_path, "merge.yaml", text), ())
-    assert merged["update"] == {"learning_rate": 0.5, "micro_rows": 8}
+    assert merged["update"] == {"learning_rate": 0.5, "micro_tokens": 8}
 
 
 @pytest.mark.parametrize("name", ["hacpo", "gspo_x2"])

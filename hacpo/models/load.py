@@ -1,0 +1,60 @@
+"""Reading an agent's weights into a policy."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from hacpo.errors import DataError
+from hacpo.models.adapters import add_adapters
+from hacpo.models.policy import Policy
+from hacpo.models.probe import check_reading
+from hacpo.models.saving import no_progress_bars
+from hacpo.models.tokens import AgentTokens
+from hacpo.settings import AgentConfig
+
+
+def load_policy(
+    agent: str,
+    config: AgentConfig,
+    tokens: AgentTokens,
+    model: str,
+    device: str,
+    temperature: float,
+    checkpoint: Path | None = None,
+) -> Policy:
+    """Read an agent's weights from a folder; safetensors only, float32 whatever it holds.
+
+    Args:
+        agent: its id, for messages.
+        config: its section.
+        tokens: its tokenizer.
+        model: the folder of its origin.
+        device: where it computes.
+        temperature: of sampling.
+        checkpoint: a model folder that `Policy.save` wrote, to go on from.
+    Raises:
+        ConfigError: adapters that cannot be made.
+        DataError: missing or unreadable weights, or a model that this project cannot read right.
+    """
+    source = model if config.lora or checkpoint is None else checkpoint
+    try:
+        with no_progress_bars():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                str(source),
+                dtype=torch.float32,
+                use_safetensors=True,
+                attn_implementation="sdpa",
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"agent {agent!r}: weights of {model} cannot be loaded: {reason}"
+        ) from error
+    loaded.eval()  # no dropout: a ratio compares the same function at two sets of weights
+    if config.lora:
+        add_adapters(agent, loaded, config.lora, checkpoint)
+    policy = Policy(loaded.to(device), tokens, temperature, getattr(torch, config.dtype))
+    check_reading(agent, policy)
+    return policy

@@ -1,0 +1,63 @@
+"""Whether a model is read right: this project's fast path against the model's own forward pass.
+
+Asked of every model when it is loaded. A kind of attention or output layer that the fast path does
+not know shows here, and not as a slightly wrong ratio.
+"""
+
+import logging
+
+import torch
+from torch import Tensor
+
+from hacpo.errors import DataError
+from hacpo.models.policy import Policy
+from hacpo.types import View
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
+"""Of one token's log-probability in nats; a wrong mask or output layer is off by more."""
+
+
+@torch.no_grad()
+def check_reading(agent: str, policy: Policy) -> None:
+    """Compare on rows that share a prompt; without sharing if only that is wrong.
+
+    Raises:
+        DataError: the model cannot be read right.
+    """
+    vocabulary = policy.model.get_input_embeddings().num_embeddings
+    spread = [(7 * i + 3) % min(vocabulary, 997) for i in range(24)]
+    prompt, responses = spread[:6], (spread[6:9], spread[9:17], spread[17:])
+    views = [
+        View(rollout_id=str(i), problem_id="", source="", prompt_ids=prompt, response_ids=response)
+        for i, response in enumerate(responses)
+    ]
+    expected = [_plain(policy, view) for view in views]
+    for policy.shares_prompts in (True, False):
+        off = _difference(policy, views, expected)
+        if off < TOLERANCE[next(policy.model.parameters()).dtype]:
+            if not policy.shares_prompts:
+                logger.warning("agent %r: its prompts are computed once for each row", agent)
+            return
+    raise DataError(
+        f"agent {agent!r}: log-probabilities of {type(policy.model).__name__} come out wrong by "
+        f"{off:.2g} nats: its attention or output layer is of a kind that is not known here"
+    )
+
+
+def _difference(policy: Policy, views: list[View], expected: list[Tensor]) -> float:
+    try:
+        logprobs_BT, mask_BT, _ = policy.score(views)
+    except (TypeError, ValueError, RuntimeError, KeyError):  # a mask that the model cannot take
+        return float("inf")
+    pairs = zip(logprobs_BT, mask_BT, expected, strict=True)
+    return max(float((row[mask] - plain).abs().max()) for row, mask, plain in pairs)
+
+
+def _plain(policy: Policy, view: View) -> Tensor:
+    ids = torch.tensor([view.prompt_ids + view.response_ids], device=policy.device)
+    logits = policy.model(input_ids=ids, use_cache=False).logits[0].float() / policy.temperature
+    before = logits[len(view.prompt_ids) - 1 : -1]
+    targets = ids[0, len(view.prompt_ids) :].unsqueeze(1)
+    return torch.log_softmax(before, -1).gather(1, targets).squeeze(1)
