@@ -18,6 +18,7 @@ from hacpo.errors import ConfigError
 from hacpo.models.identity import model_identity
 from hacpo.presets import set_dotted, validate
 from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
+from hacpo.settings import AgentConfig
 from hacpo.types import CellSpec
 
 RESULTS_VERSION = 3
@@ -141,12 +142,8 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "results_version": RESULTS_VERSION,
         "rule": config.rule,
         "agents": sorted(
-            [
-                identities[name],
-                *[agent.prompt, agent.dtype, agent.engine],
-                agent.lora and agent.lora.model_dump(mode="json"),
-            ]
-            for name, agent in config.agents.items()
+            (_agent_reads(agent, identities[name]) for name, agent in config.agents.items()),
+            key=json.dumps,  # lists that hold None and mappings have no order of their own
         ),
         "held_out": _digest(config.problems.held_out),
         "evaluate": evaluate,
@@ -171,6 +168,13 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
     if config.rule in JOINT_METHODS:
         reads["drop_changed"] = config.rollout.drop_changed
     return reads
+
+
+def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
+    """What is at its default is left out where keys are older than the setting."""
+    lora = agent.lora and agent.lora.model_dump(mode="json")
+    reads: list[Any] = [identity, agent.prompt, agent.dtype, agent.engine, lora]
+    return [*reads, list(agent.end_tokens)] if agent.end_tokens else reads
 
 
 def _verifier_reads(config: RunConfig) -> dict[str, Any]:

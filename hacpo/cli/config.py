@@ -79,6 +79,8 @@ def _type_name(annotation: Any) -> str:
         return " | ".join(map(_type_name, arguments))
     if origin is Annotated:
         return _type_name(arguments[0])
+    if annotation is Ellipsis:
+        return "..."
     if annotation is type(None):
         return "null"
     inner = f"[{', '.join(map(_type_name, arguments))}]" if arguments else ""

@@ -76,8 +76,10 @@ def _cell(config: Path, overrides: list[str], agent: str | None) -> "CellSpec":
 
     run_config = load_run(config, overrides, agent)
     models = [each.model for each in run_config.agents.values()]
-    if all(model.startswith("embedded:") or Path(model).expanduser().is_dir() for model in models):
-        # Nothing is downloaded: the only progress bar is ours. Read when transformers is imported.
+    packaged = [model for model in models if model.startswith("pypi:")]
+    local = [model for model in models if Path(model).expanduser().is_dir()]
+    if all(m.startswith("embedded:") or m in packaged or m in local for m in models):
+        # Nothing from the hub: the only progress bar is ours. Read when transformers is imported.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
     from hacpo.cells import run_cell_spec
@@ -85,7 +87,12 @@ def _cell(config: Path, overrides: list[str], agent: str | None) -> "CellSpec":
     from hacpo.preflight import check_writable
 
     check_writable(home())
-    return run_cell_spec(run_config, home())
+    spec = run_cell_spec(run_config, home())
+    if packaged:
+        from hacpo.models.resolve import ensure_models
+
+        ensure_models(packaged, home(), say)  # minutes, the first time: tell what takes them
+    return spec
 
 
 def _announce(cell: "CellSpec") -> int:

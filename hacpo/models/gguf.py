@@ -5,6 +5,7 @@ transformers ignores both. Gemma without <bos> is a model that has lost its mind
 instead of 17), and nothing else would tell.
 """
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import AddedToken, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerFast
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 from transformers.integrations.gguf.reader import read_gguf_metadata
@@ -111,7 +112,8 @@ def _tokenizer(file: Path, facts: dict[str, Any], tell: Progress) -> PreTrainedT
     themselves when they are loaded.
     """
     found = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    backend = found.backend_tokenizer
+    tokens = facts["tokenizer.ggml.tokens"]
+    backend = _without_strangers(found.backend_tokenizer, len(tokens))
     kind, pre = facts.get("tokenizer.ggml.model"), facts.get("tokenizer.ggml.pre", "default")
     if kind == "gpt2" and pre in _DIGIT_BY_DIGIT:
         backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -122,7 +124,6 @@ def _tokenizer(file: Path, facts: dict[str, Any], tell: Progress) -> PreTrainedT
         )
     elif kind == "gpt2" and pre not in GGUF_PRE_TOKENIZER_SPLITS and pre not in _AS_GPT2:
         tell(f"its way to split text ({pre!r}) is not known here: GPT-2's is used, check it")
-    tokens = facts["tokenizer.ggml.tokens"]
     names = {"bos": "bos", "eos": "eos", "padding": "pad", "unknown": "unk"}
     ids = {ours: facts.get(f"tokenizer.ggml.{theirs}_token_id") for theirs, ours in names.items()}
     specials = {
@@ -145,6 +146,15 @@ def _tokenizer(file: Path, facts: dict[str, Any], tell: Progress) -> PreTrainedT
         clean_up_tokenization_spaces=False,
         **specials,
     )
+
+
+def _without_strangers(backend: Tokenizer, size: int) -> Tokenizer:
+    """Without special tokens that a class brings along (GPT-2's into Llama 3's vocabulary)."""
+    if backend.get_vocab_size() <= size:
+        return backend
+    parts = json.loads(backend.to_str())
+    parts["added_tokens"] = [token for token in parts["added_tokens"] if token["id"] < size]
+    return Tokenizer.from_str(json.dumps(parts))
 
 
 @contextmanager

@@ -8,15 +8,27 @@ import re
 from pathlib import Path
 
 import huggingface_hub
+from httpx import HTTPError
 from huggingface_hub import constants
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    RevisionResolutionError,
+    XetDownloadError,
+)
 
 from hacpo.errors import DataError
 from hacpo.models.folder import check_folder
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]
 _NOT_FILES = ["*/*", "consolidated*"]
 _SECONDS = 10.0
+_REFUSALS = (OSError, ValueError, HTTPError, RevisionResolutionError, XetDownloadError)
+"""Of huggingface_hub; a model that is missing offline comes as one of these, too."""
 
 
 def commit(model: str, revision: str | None) -> str:
@@ -49,7 +61,7 @@ def snapshot(model: str, revision: str | None) -> Path:
         path = huggingface_hub.snapshot_download(
             model, revision=sha, allow_patterns=_FILES, ignore_patterns=_NOT_FILES
         )
-    except (OSError, ValueError) as error:
+    except _REFUSALS as error:
         raise _unavailable(model, sha, error) from None
     check_folder(model, Path(path))
     return Path(path)
@@ -64,14 +76,31 @@ def _download_config(model: str, revision: str) -> Path:
         path = huggingface_hub.hf_hub_download(
             model, "config.json", revision=revision, etag_timeout=_SECONDS
         )
-    except (OSError, ValueError) as error:
+    except _REFUSALS as error:
         raise _unavailable(model, revision, error) from None
     return Path(path)
 
 
 def _unavailable(model: str, revision: str, error: Exception) -> DataError:
-    reason = type(error).__name__
+    """What a person can do about each way in which the hub refuses."""
+    where = f"agent model {model} at {revision}"
+    if isinstance(error, GatedRepoError):  # before its base class, which means "not found"
+        return DataError(
+            f"{where}: is gated; accept its licence at https://huggingface.co/{model} and set "
+            "HF_TOKEN to a token of that account"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return DataError(
+            f"{where}: the hub knows no such model, or it is private; check the name, or set "
+            "HF_TOKEN"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return DataError(f"{where}: the hub has no such revision; check revision of this agent")
+    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+        return DataError(f"{where}: has no config.json on the hub; it is no model of transformers")
+    offline = constants.HF_HUB_OFFLINE
+    reason = "HF_HUB_OFFLINE is set" if offline else type(error).__name__
     return DataError(
-        f"agent model {model} at {revision}: not in the Hugging Face cache and not to be had from "
-        f"the hub ({reason}); check the name and the connection, or give a local folder"
+        f"{where}: not in the Hugging Face cache and not to be had from the hub ({reason}); check "
+        "the name and the connection, or give a local folder"
     )

@@ -23,6 +23,7 @@ _CONTENT = re.compile(
     r"(generation_|tokenizer_|preprocessor_)?config\.json|tokenizer\.(json|model)|vocab\.(json|txt)"
     r"|merges\.txt|added_tokens\.json|special_tokens_map\.json|spiece\.model"
     r"|chat_template\.(jinja|json)|.*\.safetensors|.*\.safetensors\.index\.json"
+    r"|.*\.py"  # run under trust_remote_code
 )
 """Files that decide what a model does."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

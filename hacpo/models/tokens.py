@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from hacpo.errors import DataError
 from hacpo.settings import AgentConfig
 from hacpo.types import Problem, Rollout, View
 
 UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
+_NO_TOKENIZER = "has no tokenizer; copy tokenizer.json and tokenizer_config.json there"
+_OTHER_HEADS = (
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,40 +139,107 @@ def load_tokens(agent: str, config: AgentConfig, model: str | Path) -> AgentToke
     """Read an agent's tokenizer and configs; no weights.
 
     Raises:
-        DataError: no tokenizer, no end token: one line with the agent's id.
+        DataError: no tokenizer, no end token, no causal language model, a vocabulary that its
+            embedding does not hold, an end token of the config that is not one token: one line
+            with the agent's id.
     """
     name = str(model)
+    shared: dict[str, Any] = {
+        "revision": config.revision or "main",
+        "trust_remote_code": config.trust_remote_code,  # None would ask on the terminal
+    }
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=config.revision or "main")
-        model_config = AutoConfig.from_pretrained(name, revision=config.revision or "main")
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"agent {agent!r}: {name} cannot be loaded: {reason}") from error
-    try:
-        generation = GenerationConfig.from_pretrained(name, revision=config.revision or "main")
-    except OSError:
-        generation = GenerationConfig()
-    end_ids = _end_ids(tokenizer, model_config, generation)
+        model_config = AutoConfig.from_pretrained(name, **shared)
+        _check_kind(model_config, trusted=config.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(name, **shared)
+        _check_vocabulary(tokenizer, model_config)
+        end_ids = tuple(
+            dict.fromkeys(
+                [
+                    *(_single_token(tokenizer, text) for text in config.end_tokens),
+                    *_end_ids(tokenizer, model_config, _generation_config(name, shared)),
+                ]
+            )
+        )
+    except Exception as error:  # tokenizers raises plain Exception, configs their own kinds
+        raise DataError(f"agent {agent!r}: {name} {_reason(error)}") from error
     if not end_ids:
         raise DataError(
             f"agent {agent!r}: {name} names no end token (eos_token); without one no response "
-            "ends: set eos_token in its tokenizer_config.json"
+            "ends: set end_tokens for this agent, or eos_token in its tokenizer_config.json"
         )
-    pad_id = tokenizer.pad_token_id
+    padding = (tokenizer.pad_token_id, tokenizer.eos_token_id, end_ids[0])
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return AgentTokens(
         agent=agent,
         tokenizer=tokenizer,
         prompt=config.prompt,
         end_ids=end_ids,
-        pad_id=end_ids[0] if pad_id is None else int(pad_id),
-        special_ids=frozenset(tokenizer.all_special_ids) | frozenset(end_ids),
+        pad_id=next(int(i) for i in padding if i is not None),
+        special_ids=frozenset(tokenizer.all_special_ids) | frozenset(end_ids) | special,
     )
 
 
-def _end_ids(tokenizer: Any, *configs: Any) -> tuple[int, ...]:
+def _check_kind(model_config: Any, *, trusted: bool) -> None:
+    """Refuse what would get a random head, or looks at the tokens to come."""
+    kind = model_config.model_type
+    own_code = "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {})
+    heads = model_config.architectures or []
+    if (
+        (kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not (own_code and trusted))
+        or model_config.is_encoder_decoder
+        or (heads and all(head.endswith(_OTHER_HEADS) for head in heads))
+    ):
+        found = f"{kind} ({heads[0]})" if heads else kind
+        raise DataError(f"is no causal language model but {found}; choose one that writes text")
+
+
+def _check_vocabulary(tokenizer: Any, model_config: Any) -> None:
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    rows = model_config.get_text_config().vocab_size
+    if largest < 0:
+        raise DataError(_NO_TOKENIZER)
+    if largest >= rows:
+        raise DataError(
+            f"has a tokenizer with ids up to {largest} but an embedding of {rows} rows; "
+            "they do not belong together"
+        )
+
+
+def _single_token(tokenizer: Any, text: str) -> int:
+    """The id of a token given as text: as it is spelled in the vocabulary, or what it encodes."""
+    found = tokenizer.get_vocab().get(text)
+    ids = [found] if found is not None else tokenizer(text, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or (found is None and tokenizer.decode(ids) != text):
+        raise DataError(
+            f"has no single token for end_tokens {text!r} (it reads {len(ids)}); "
+            "give a text that is one token of its vocabulary"
+        )
+    return int(ids[0])
+
+
+def _generation_config(name: str, shared: dict[str, Any]) -> GenerationConfig:
+    try:
+        return GenerationConfig.from_pretrained(name, revision=shared["revision"])
+    except OSError:  # many models have none
+        return GenerationConfig()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, DataError):
+        return str(error)
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return "comes with code of its own; set trust_remote_code: true once you have read it"
+    if "backend tokenizer" in text:
+        return _NO_TOKENIZER
+    return f"cannot be loaded: {text[:200]}"
+
+
+def _end_ids(tokenizer: Any, *configs: Any) -> list[int]:
     """The tokenizer's own end token first (its chat template uses that one), then the others."""
     found: list[int] = []
     for candidate in (tokenizer.eos_token_id, *(c.eos_token_id for c in configs)):
         ids = candidate if isinstance(candidate, list) else [candidate]
         found += [int(i) for i in ids if i is not None and int(i) not in found]
-    return tuple(found)
+    return found

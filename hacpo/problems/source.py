@@ -10,13 +10,15 @@ from pathlib import Path
 from hacpo.errors import DataError
 from hacpo.problems import arithmetic
 from hacpo.problems.jsonl import read_problems
+from hacpo.problems.sums import sum_splits
 from hacpo.types import Problem
 
 EMBEDDED = ("embedded:train", "embedded:held_out")
+SUMS = ("sums:train", "sums:held_out")
 
 
 def load_problems(spec: str) -> list[Problem]:
-    """Problems of `embedded:train`, `embedded:held_out` or a JSONL file, in a fixed order.
+    """Problems of a built-in set (`embedded:train`, `sums:held_out`) or a JSONL file, in order.
 
     Raises:
         DataError: unknown name, or a file that cannot be used (see `read_problems`).
@@ -24,8 +26,11 @@ def load_problems(spec: str) -> list[Problem]:
     if spec in EMBEDDED:
         sums = arithmetic.splits()[EMBEDDED.index(spec)]
         return [arithmetic.problem_of(numbers) for numbers in sums]
-    if spec.startswith("embedded:"):
-        raise DataError(f"unknown problems {spec!r}: choose {', '.join(EMBEDDED)} or a JSONL file")
+    if spec in SUMS:
+        return list(sum_splits()[SUMS.index(spec)])
+    if spec.startswith(("embedded:", "sums:")):
+        known = ", ".join((*EMBEDDED, *SUMS))
+        raise DataError(f"unknown problems {spec!r}: choose {known} or a JSONL file")
     return read_problems(Path(spec).expanduser())
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from hacpo.verifiers.boxed import grade_boxed
 from hacpo.verifiers.grade import Grade, judged, ungraded
+from hacpo.verifiers.last_number import grade_last_number
 from hacpo.verifiers.marker import grade_marker
 
 MAX_REASON_CHARS = 300
@@ -78,6 +79,8 @@ def make_grader(setup: Setup) -> Grader:
         return lambda row: grade_marker(row[2], row[3], setup.marker)
     if setup.type == "boxed":
         return lambda row: grade_boxed(row[2], row[3])
+    if setup.type == "last_number":
+        return lambda row: grade_last_number(row[2], row[3])
     assert setup.reward is not None
     reward = _load(setup.reward, setup.folder or os.getcwd())
     return lambda row: grade_custom(reward, row)

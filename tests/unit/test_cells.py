@@ -58,6 +58,7 @@ def test_the_order_of_agents_does_not_matter(tmp_path: Path) -> None:
         "threads=2",
         "name=other",
         "tracking.kl_every=5",
+        "agents.a.end_tokens=[]",
         "rollout.batch_rows=8",
         "algorithm.token_clip_low=0.1",  # only grpo reads it
     ],
@@ -84,6 +85,7 @@ def test_what_hacpo_does_not_read_leaves_its_key_alone(tmp_path: Path, override:
         "evaluate.samples=3",
         "verifier.type=marker",
         "agents.a.prompt='Q: {problem}'",
+        "agents.a.end_tokens=['#']",
         "agents.a.dtype=bfloat16",
     ],
 )
@@ -178,3 +180,15 @@ def test_where_a_reward_lies_is_no_part_of_the_key(tmp_path: Path) -> None:
         config = load_run(CONFIGS / "embedded" / "pair.yaml", overrides)
         keys.add(run_cell_spec(config, tmp_path).key)
     assert len(keys) == 1
+
+
+def test_the_real_pair_is_known_before_anything_is_downloaded(tmp_path: Path) -> None:
+    config = load_run(CONFIGS / "real" / "smollm2+gemma3.yaml")
+    cell = run_cell_spec(config, tmp_path / "home")
+    identities = [agent["identity"] for agent in cell.agents.values()]
+    assert [identity.partition("@")[0] for identity in identities] == [
+        "pypi:smollm2",
+        "pypi:gemma3-270m",
+    ]
+    assert not (tmp_path / "home").exists()
+    assert config.agents["gemma3"].end_tokens == ("\n", "\n\n")

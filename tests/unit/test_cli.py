@@ -28,6 +28,7 @@ COMMANDS = [
     "rollouts show",
     "agents build",
     "agents list",
+    "doctor",
     "models import",
     "models list",
 ]

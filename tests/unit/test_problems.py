@@ -224,3 +224,15 @@ def test_the_order_is_the_same_in_every_version() -> None:
 def test_fewer_problems_than_a_step_needs_are_refused() -> None:
     with pytest.raises(DataError, match="3 usable problems, but a step takes 4: lower update"):
         step_problems(numbered(3), 0, 4, 0)
+
+
+def test_one_digit_sums_keep_both_orders_on_one_side() -> None:
+    train, held_out = load_problems("sums:train"), load_problems("sums:held_out")
+    assert (len(train), len(held_out)) == (75, 25)
+    check_disjoint(train, held_out)
+    sides = [{frozenset(p.problem.split(" + ")) for p in side} for side in (train, held_out)]
+    assert not sides[0] & sides[1]
+    assert all(int(p.answer) == sum(map(int, p.problem.split(" + "))) for p in train + held_out)
+    assert held_out[0].problem == "0 + 4"  # the same on every machine
+    with pytest.raises(DataError, match=r"choose embedded:train, .*sums:held_out or a JSONL"):
+        load_problems("sums:test")

@@ -1,8 +1,11 @@
 """Reading one's own and other agents' responses."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 
 from hacpo.errors import DataError
 from hacpo.models.tokens import AgentTokens, load_tokens
@@ -150,3 +153,115 @@ def test_a_model_without_end_token_is_refused(folder: Path) -> None:
     tiny_model(path, tiny_tokenizer([*CHARACTERS], end=False), width=16, seed=0)
     with pytest.raises(DataError, match=r"agent 'x'.*names no end token"):
         load_tokens("x", AgentConfig(model=str(path)), path)
+
+
+def test_further_end_tokens_come_first(folder: Path, one: AgentTokens) -> None:
+    config = AgentConfig(model=str(folder / "one"), end_tokens=("=",))
+    tokens = load_tokens("one", config, folder / "one")
+    assert tokens.end_ids == (one.encode("=")[0], *one.end_ids)
+    assert tokens.decode([*one.encode("#1="), *one.encode("=")]) == "#1="
+    view = tokens.cross_view(rollout(one, "#1"), [1], unshared="", max_tokens=9)
+    assert view.response_ids == one.encode("#1=")
+    row = rollout_of_text("1=1")
+    assert tokens.cross_view(row, [1], unshared="", max_tokens=9).excluded == "special_token"
+
+
+@pytest.mark.parametrize("text", ["#1", "x"])
+def test_an_end_token_that_is_no_single_token_is_refused(
+    folder: Path, one: AgentTokens, text: str
+) -> None:
+    config = AgentConfig(model=str(folder / "one"), end_tokens=(text,))
+    with pytest.raises(DataError, match=f"agent 'x': .* no single token for end_tokens '{text}'"):
+        load_tokens("x", config, folder / "one")
+
+
+def change_json(file: Path, **values: object) -> None:
+    known = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(known | values))
+
+
+def test_every_end_token_of_the_generation_config_ends_a_response(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer([*CHARACTERS])
+    tiny_model(tmp_path / "m", tokenizer, width=16, seed=0)
+    ends = [tokenizer.convert_tokens_to_ids("="), tokenizer.eos_token_id]
+    change_json(tmp_path / "m" / "generation_config.json", eos_token_id=ends)
+    tokens = load_tokens("x", AgentConfig(model=str(tmp_path / "m")), tmp_path / "m")
+    assert tokens.end_ids == (ends[1], ends[0])  # the tokenizer's own first
+
+
+def test_a_tokenizer_without_pad_token_pads_with_its_end(tmp_path: Path) -> None:
+    tiny_model(tmp_path / "m", tiny_tokenizer([*CHARACTERS]), width=16, seed=0)
+    settings = json.loads((tmp_path / "m" / "tokenizer_config.json").read_text())
+    settings.pop("pad_token")
+    (tmp_path / "m" / "tokenizer_config.json").write_text(json.dumps(settings))
+    change_json(tmp_path / "m" / "tokenizer.json", padding=None)
+    change_json(tmp_path / "m" / "config.json", pad_token_id=None)
+    config = AgentConfig(model=str(tmp_path / "m"), end_tokens=("=",))
+    tokens = load_tokens("x", config, tmp_path / "m")
+    assert tokens.tokenizer.pad_token_id is None
+    assert tokens.pad_id == tokens.tokenizer.eos_token_id != tokens.end_ids[0]
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_tokenizer, "has no tokenizer; copy"),
+        (lambda f: change_json(f / "config.json", vocab_size=3), "ids up to 6 but .* of 3 rows"),
+        (
+            lambda f: change_json(f / "config.json", architectures=["LlamaForTokenClassification"]),
+            r"no causal language model but llama \(LlamaForTokenClassification\)",
+        ),
+        (lambda f: change_json(f / "config.json", model_type="vit"), "no causal language model"),
+        (lambda f: change_json(f / "config.json", model_type="t5"), "no causal language model"),
+        (lambda f: change_json(f / "config.json", model_type="never"), "cannot be loaded"),
+        (lambda f: (f / "tokenizer.json").write_text("{"), "cannot be loaded"),
+        (lambda f: (f / "config.json").write_text("{"), "cannot be loaded"),
+        (
+            lambda f: change_json(
+                f / "config.json", model_type="own", auto_map={"AutoConfig": "own.OwnConfig"}
+            ),
+            "comes with code of its own; set trust_remote_code: true",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(
+    tmp_path: Path, change: Callable[[Path], object], said: str
+) -> None:
+    path = tiny_model(tmp_path / "m", tiny_tokenizer([*CHARACTERS]), width=16, seed=0)
+    change(path)
+    with pytest.raises(DataError, match=said) as error:
+        load_tokens("x", AgentConfig(model=str(path)), path)
+    assert str(error.value).startswith("agent 'x': ")
+    assert "\n" not in str(error.value)
+
+
+def test_code_of_a_model_runs_only_if_the_config_says_so(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m", tiny_tokenizer([*CHARACTERS]), width=16, seed=0)
+    (path / "own.py").write_text(
+        "from pathlib import Path\n"
+        "from transformers import LlamaConfig\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "class OwnConfig(LlamaConfig):\n    model_type = 'own'\n"
+    )
+    auto_map = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    change_json(path / "config.json", model_type="own", auto_map=auto_map)
+    with pytest.raises(DataError, match="code of its own"):
+        load_tokens("x", AgentConfig(model=str(path)), path)
+    assert not (tmp_path / "ran").exists()
+    load_tokens("x", AgentConfig(model=str(path), trust_remote_code=True), path)
+    assert (tmp_path / "ran").exists()
+
+
+def test_control_tokens_of_a_vocabulary_are_special(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer([*CHARACTERS])
+    tokenizer.add_tokens([AddedToken("<turn>", special=True), AddedToken("<b>", special=False)])
+    path = tiny_model(tmp_path / "m", tokenizer, width=16, seed=0)
+    tokens = load_tokens("x", AgentConfig(model=str(path)), path)
+    turn, plain = tokenizer.convert_tokens_to_ids(["<turn>", "<b>"])
+    assert turn in tokens.special_ids
+    assert plain not in tokens.special_ids
