@@ -50,7 +50,7 @@ def load_gguf(file: Path, tell: Progress) -> tuple[Any, Any]:
     if missing:
         raise DataError(
             f"{file.name}: reading GGUF files needs {' and '.join(missing)}; "
-            "pip install 'hacpo[gguf]'"
+            "install hacpo with all that it depends on"
         )
     try:
         facts, tensors = read_gguf_metadata(str(file), ("tokenizer.ggml.tokens",))

@@ -46,6 +46,7 @@ def load_policy(
                 dtype=torch.float32,
                 use_safetensors=True,
                 attn_implementation="sdpa",
+                trust_remote_code=config.trust_remote_code,
             )
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
