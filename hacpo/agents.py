@@ -161,7 +161,10 @@ def _engine(
         end_ids=tokens.end_ids,
         decode=tokens.decode,
         dtype=agent.dtype,
-        max_model_tokens=config.rollout.max_prompt_tokens + longest,
+        max_model_tokens=min(
+            config.rollout.max_prompt_tokens + longest,
+            getattr(policy.model.config, "max_position_embeddings", None) or 2**31,
+        ),
         device=str(device),
         gpu_memory_fraction=config.vllm.gpu_memory_fraction,
         threads=config.threads,

@@ -122,7 +122,7 @@ class AlgorithmConfig(Config):
 class RolloutConfig(Config):
     responses_per_problem: int = Field(default=8, ge=1)
     """G of the paper; gspo_xK samples K times as many."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=0.01)
     """Of sampling and of every log-probability; top-p and top-k are off."""
     max_prompt_tokens: int = Field(default=1024, ge=1)
     """Problems with a longer prompt for any agent are left out, and counted."""

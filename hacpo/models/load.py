@@ -56,6 +56,7 @@ def load_policy(
     loaded.eval()  # no dropout: a ratio compares the same function at two sets of weights
     if config.lora:
         add_adapters(agent, loaded, config.lora, checkpoint)
-    policy = Policy(loaded.to(device), tokens, temperature, getattr(torch, config.dtype))
-    check_reading(agent, policy)
-    return policy
+    loaded.to(device)
+    shares_prompts = check_reading(agent, Policy(loaded, tokens, temperature))
+    dtype = getattr(torch, config.dtype)
+    return Policy(loaded, tokens, temperature, dtype, shares_prompts=shares_prompts)

@@ -38,6 +38,7 @@ class Policy:
         tokens: the agent's.
         temperature: of sampling; log-probabilities are of the distribution that was sampled from.
         dtype: of computing.
+        shares_prompts: whether rows of one prompt are computed in one pack (`hacpo.models.probe`).
     """
 
     def __init__(
@@ -46,14 +47,15 @@ class Policy:
         tokens: AgentTokens,
         temperature: float,
         dtype: torch.dtype = torch.float32,
+        *,
+        shares_prompts: bool = True,
     ) -> None:
         self.model: Any = model
         self.tokens = tokens
         self.temperature = temperature
         self.weights = Weights(model, dtype)
         self._recomputes = False
-        self.shares_prompts = True
-        """Whether rows of one prompt are computed in one pack; see `hacpo.models.probe`."""
+        self.shares_prompts = shares_prompts
 
     @property
     def device(self) -> torch.device:
