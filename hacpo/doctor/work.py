@@ -65,7 +65,7 @@ def _problems(config: BaseConfig) -> Finding:
 
 
 def _engines(config: BaseConfig) -> Finding:
-    engines = sorted({agent.engine for agent in config.agents.values()})
+    engines: list[str] = sorted({agent.engine for agent in config.agents.values()})
     needed = {engine for engine in engines if engine != "hf"}
     if any(agent.lora for agent in config.agents.values()):
         needed.add("peft")
