@@ -65,8 +65,8 @@ def _problems(config: BaseConfig) -> Finding:
 
 
 def _engines(config: BaseConfig) -> Finding:
-    engines = sorted({agent.engine for agent in config.agents.values()})
-    needed: set[str] = {engine for engine in engines if engine != "hf"}
+    engines: list[str] = sorted({agent.engine for agent in config.agents.values()})
+    needed = {engine for engine in engines if engine != "hf"}
     if any(agent.lora for agent in config.agents.values()):
         needed.add("peft")
     missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)

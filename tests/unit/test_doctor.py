@@ -172,7 +172,7 @@ def test_models_are_looked_at_without_fetching_them(
     assert read_config(PAIR.with_name("grid.yaml")).name == "embedded"
     monkeypatch.setattr(work.importlib.util, "find_spec", lambda name: None)
     found = by_name(work_checks(config, home))
-    assert "needs gguf and accelerate: pip install 'hacpo[gguf]'" in found["model smollm2"].text
+    assert "needs gguf and accelerate: install them" in found["model smollm2"].text
 
 
 def test_a_full_disk_a_locked_home_and_a_missing_package_are_to_do(
