@@ -56,8 +56,7 @@ class Learner:
         self.policy.weights.move(device)
         for state in self._optimizer.state.values():
             for key, value in state.items():
-                if key != "step":
-                    state[key] = value.to(device)
+                state[key] = value.to(device)  # the count of steps too: the step is one kernel
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state as named tensors, for safetensors."""
@@ -72,7 +71,6 @@ class Learner:
         for key_name, value in tensors.items():
             key, _, name = key_name.partition(".")
             parameter = self._named[name]
-            target = value if key == "step" else value.to(parameter.device)
-            state.setdefault(parameter, {})[key] = target
+            state.setdefault(parameter, {})[key] = value.to(parameter.device)
         self._optimizer.state.update(state)
         self.version = version
