@@ -62,7 +62,7 @@ def ours(model: str) -> int:
     ]
 
     def update() -> None:
-        for micro in micro_batches(views, MICRO * (PROMPT + RESPONSE)):
+        for micro in micro_batches(views, MICRO * (PROMPT + RESPONSE), policy.pack_tokens):
             assert len(micro) <= MICRO
             learner.backward(-policy.score(micro).logprobs_BT.mean())
         # gradients stay in memory, as in the other side's loop

@@ -173,7 +173,7 @@ def start_run(
         train_problems=train,
         left_out=len(given) - len(train),
         held_out=held_out,
-        verifier=VerifierPool(config.verifier),
+        verifier=VerifierPool(config.verifier, log=folder / "verifier.log"),
         tracker=tracker or Tracker(folder, None),
         recorder=recorder or NoRecorder(),
         state=state,

@@ -15,10 +15,6 @@ from torch import Tensor
 
 from hacpo.types import View
 
-SHORT_PACK = 512
-"""Attention grows with the square of a pack's length: beyond this, and twice its prompt, the prompt
-that is saved costs more than it saves."""
-
 
 @dataclass(slots=True)
 class Pack:
@@ -46,17 +42,16 @@ class Batch(NamedTuple):
     lengths_B: Tensor
 
 
-def micro_batches(
-    views: Sequence[View], max_tokens: int, *, share: bool = True
-) -> Iterator[list[View]]:
+def micro_batches(views: Sequence[View], max_tokens: int, pack_tokens: int) -> Iterator[list[View]]:
     """Rows of similar length together, at most `max_tokens` with padding (or one single pack).
 
     Args:
         views: rows to be computed.
         max_tokens: budget of one forward and backward pass.
-        share: put rows of one prompt together.
+        pack_tokens: length up to which rows of one prompt share a pack; 0 is never. Attention
+            grows with its square: a longer one costs more than it saves, if not mostly prompt.
     """
-    packs = sorted(make_packs(views, max_tokens, share=share), key=lambda pack: pack.length)
+    packs = sorted(make_packs(views, max_tokens, pack_tokens), key=lambda pack: pack.length)
     chosen: list[Pack] = []
     for pack in packs:  # the newest is the longest
         if chosen and (len(chosen) + 1) * pack.length > max_tokens:
@@ -67,16 +62,16 @@ def micro_batches(
         yield [row for each in chosen for row in each.rows]
 
 
-def make_packs(views: Sequence[View], max_tokens: int, *, share: bool = True) -> list[Pack]:
-    """Group rows by prompt, in an order that depends on nothing but the rows."""
+def make_packs(views: Sequence[View], max_tokens: int, pack_tokens: int) -> list[Pack]:
+    """Group rows by prompt, in an order that depends on nothing but the rows; see above."""
     ordered = sorted(views, key=lambda v: (v.prompt_ids, len(v.response_ids), v.rollout_id))
     packs: list[Pack] = []
     for view in ordered:
         added = max(0, len(view.response_ids) - 1)
         last = packs[-1] if packs else None
-        limit = min(max_tokens, max(SHORT_PACK, 2 * len(view.prompt_ids)))
+        limit = min(max_tokens, max(pack_tokens, 2 * len(view.prompt_ids)))
         if (
-            share
+            pack_tokens
             and last is not None
             and last.prompt_ids == view.prompt_ids
             and last.length + added <= limit
@@ -88,11 +83,10 @@ def make_packs(views: Sequence[View], max_tokens: int, *, share: bool = True) ->
     return packs
 
 
-def make_batch(views: Sequence[View], pad_id: int, device: torch.device, *, share: bool) -> Batch:
+def make_batch(views: Sequence[View], pad_id: int, device: torch.device, pack_tokens: int) -> Batch:
     """Tensors of some rows; see `Batch`. Rows keep their order, whatever packs they are in."""
-    packs = make_packs(
-        views, sum(len(v.prompt_ids) + len(v.response_ids) for v in views), share=share
-    )
+    everything = sum(len(v.prompt_ids) + len(v.response_ids) for v in views)
+    packs = make_packs(views, everything, pack_tokens)
     width = max(pack.length for pack in packs)
     is_shared = any(len(pack.rows) > 1 for pack in packs)
     ids, positions, segments = [], [], []

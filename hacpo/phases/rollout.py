@@ -84,7 +84,7 @@ def score_rows(
 ) -> dict[str, tuple[list[float], float]]:
     """rollout id -> (log-probability per token, mean entropy in nats), no gradient."""
     scores: dict[str, tuple[list[float], float]] = {}
-    for micro in micro_batches(views, micro_tokens, share=policy.shares_prompts):
+    for micro in micro_batches(views, micro_tokens, policy.pack_tokens):
         logprobs_BT, mask_BT, entropy_BT = policy.score(micro, with_entropy=True)
         lengths = mask_BT.sum(1).tolist()
         means = (entropy_BT.double().sum(1) / mask_BT.sum(1).clamp(min=1)).tolist()

@@ -80,8 +80,9 @@ def _update(run: Run, pool: Pool, agent: Agent, capability: list[float]) -> dict
         for row in rows.values():
             by_work[_work(run, row, update_index)].append(row.view)
         for work, chosen in by_work.items():
-            share = agent.policy.shares_prompts
-            for views in micro_batches(chosen, config.update.micro_tokens, share=share):
+            for views in micro_batches(
+                chosen, config.update.micro_tokens, agent.policy.pack_tokens
+            ):
                 micro = [rows[view.rollout_id] for view in views]
                 with torch.set_grad_enabled(work == "learn"):
                     known = work == "know"

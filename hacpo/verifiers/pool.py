@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 
 from hacpo.errors import ConfigError
@@ -32,12 +33,20 @@ class VerifierPool:
     ungraded (`timeout`), the others go on. One that dies leaves its row ungraded (`error`).
     Workers end with this process, however it ends.
 
+    Args:
+        config: what grades, and how.
+        memory_bytes: limit of a worker's data.
+        log: a file that gets what a reward prints; None: this process's stderr.
+
     Raises:
         ConfigError: a worker cannot start, such as for a reward that cannot be imported.
     """
 
-    def __init__(self, config: VerifierConfig, *, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self, config: VerifierConfig, *, memory_bytes: int = MEMORY_BYTES, log: Path | None = None
+    ) -> None:
         self._config = config
+        self._log = log
         self._setup = Setup(
             type=config.type,
             marker=config.marker,
@@ -151,7 +160,7 @@ class VerifierPool:
             if self._closed:
                 raise ValueError("this verifier pool is closed")
             try:
-                worker = self._workers[slot] = WorkerProcess()
+                worker = self._workers[slot] = WorkerProcess(self._log)
             except OSError as error:
                 raise ConfigError(f"cannot start a verifier process: {error.strerror}") from None
         subject = f"verifier.reward {self._config.reward!r}" if self._config.reward else "verifier"

@@ -17,21 +17,26 @@ _ROOT = Path(__file__).resolve().parents[2]
 class WorkerProcess:
     """A running `hacpo.verifiers.worker` in a process group of its own.
 
+    Args:
+        log: gets what it prints; None: this process's stderr.
+
     Raises:
         OSError: the machine cannot start a process now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None = None) -> None:
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
-            # -P: a `json.py` in the working directory must not replace the standard one
-            [sys.executable, "-P", "-m", "hacpo.verifiers.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        with open(log, "ab") if log else contextlib.nullcontext() as printed:
+            self._process = subprocess.Popen(
+                # -P: a `json.py` in the working directory must not replace the standard one
+                [sys.executable, "-P", "-m", "hacpo.verifiers.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=printed,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()

@@ -27,23 +27,23 @@ def rows(draw: st.DrawFn) -> list[View]:
     return [view(i, [7] * prompt, length) for i, (prompt, length) in enumerate(sizes)]
 
 
-@given(rows(), st.integers(1, 200), st.booleans())
+@given(rows(), st.integers(1, 200), st.sampled_from([0, 40, 512]))
 def test_micro_batches_hold_every_row_once_within_the_budget(
-    views: list[View], budget: int, share: bool
+    views: list[View], budget: int, pack: int
 ) -> None:
-    batches = list(micro_batches(views, budget, share=share))
+    batches = list(micro_batches(views, budget, pack))
     assert sorted(v.rollout_id for batch in batches for v in batch) == sorted(
         v.rollout_id for v in views
     )
     for batch in batches:
-        packs = make_packs(batch, budget, share=share)
+        packs = make_packs(batch, budget, pack)
         assert len(packs) == 1 or len(packs) * max(pack.length for pack in packs) <= budget
-    assert batches == list(micro_batches(views[::-1], budget, share=share))
+    assert batches == list(micro_batches(views[::-1], budget, pack))
 
 
 @given(rows())
 def test_each_response_token_is_predicted_by_the_token_before_it(views: list[View]) -> None:
-    batch = make_batch(views, 0, CPU, share=True)
+    batch = make_batch(views, 0, CPU, 512)
     ids, positions = batch.input_ids_KL.flatten(), batch.position_ids_KL.flatten()
     at = 0
     for row in views:
@@ -58,7 +58,7 @@ def test_each_response_token_is_predicted_by_the_token_before_it(views: list[Vie
 
 
 def test_responses_see_their_prompt_and_themselves_only() -> None:
-    batch = make_batch([view(1, [7, 7], 3), view(2, [7, 7], 2)], 0, CPU, share=True)
+    batch = make_batch([view(1, [7, 7], 3), view(2, [7, 7], 2)], 0, CPU, 512)
     # prompt 2, then the shorter response's 1 input token and the longer one's 2
     assert batch.segment_KL.tolist() == [[0, 0, 1, 2, 2]]
     assert batch.position_ids_KL.tolist() == [[0, 1, 2, 2, 3]]
@@ -77,10 +77,10 @@ def test_responses_see_their_prompt_and_themselves_only() -> None:
 
 def test_a_shared_prompt_is_read_once() -> None:
     views = [view(i, [7] * 50, 11) for i in range(8)]
-    assert make_batch(views, 0, CPU, share=True).input_ids_KL.shape == (1, 50 + 8 * 10)
-    assert make_batch(views, 0, CPU, share=False).input_ids_KL.shape == (8, 60)
+    assert make_batch(views, 0, CPU, 512).input_ids_KL.shape == (1, 50 + 8 * 10)
+    assert make_batch(views, 0, CPU, 0).input_ids_KL.shape == (8, 60)
 
 
 def test_long_responses_are_not_packed_where_attention_would_cost_more() -> None:
     views = [view(i, [7] * 20, 400) for i in range(3)]
-    assert [len(pack.rows) for pack in make_packs(views, 10_000)] == [1, 1, 1]
+    assert [len(pack.rows) for pack in make_packs(views, 10_000, 512)] == [1, 1, 1]

@@ -471,3 +471,12 @@ def test_a_worker_starts_without_heavy_imports() -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.stdout.strip() == ""
+
+
+def test_what_a_reward_prints_goes_to_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with VerifierPool(custom(), log=tmp_path / "verifier.log") as pool:
+        grade(pool, "print", "true")
+    assert (tmp_path / "verifier.log").read_text().count('[1.0, "correct", ""]') == 2
+    assert capfd.readouterr().err == ""
