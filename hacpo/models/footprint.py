@@ -78,7 +78,8 @@ class Outline:
                 add_adapters(agent, self._model, config.lora, None)
         with self._fake:
             self._give_data(getattr(torch, config.dtype))
-        self._policy = Policy(self._model, None, 1.0)  # its masks: it reads no tokens here
+        no_tokens: Any = None  # only its masks are asked
+        self._policy = Policy(self._model, no_tokens, 1.0)
         self.footprint = self._measure()
 
     def activation_bytes(self, prompt: int, responses: list[int], *, share: bool) -> float:
@@ -115,12 +116,13 @@ class Outline:
         with self._fake:
             batch = make_batch(views, 0, torch.device("cpu"), share=share)
             hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-            if not batch.is_shared:  # counted from 0 anyway; given, their values would be looked at
-                batch = batch._replace(position_ids_KL=None)
+            if not batch.is_shared:  # the same without, but given, their values are looked at
+                nothing: Any = None
+                batch = batch._replace(position_ids_KL=nothing)
             with torch.enable_grad(), hooks:
                 hidden_KLD = self._policy.hidden_states(batch)
         tokens = batch.input_ids_KL.numel()
-        total = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+        total: float = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
         # What the output layer keeps (hacpo.models.head): hidden states and a normalizer each.
         row = hidden_KLD.shape[-1] * hidden_KLD.element_size()
         head = len(batch.predictor_N) * (row + 4)
@@ -128,7 +130,7 @@ class Outline:
             # A layer keeps its input; the backward pass has all of one layer at a time.
             layers = int(self._model.config.get_text_config().num_hidden_layers)
             total = total / layers + layers * row * tokens
-        return float(total + head) / tokens
+        return (total + head) / tokens
 
     def _give_data(self, dtype: torch.dtype) -> None:
         """Fake tensors of a CPU for those of `meta`, where attention would run other code."""
