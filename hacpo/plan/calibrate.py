@@ -34,8 +34,10 @@ VERSION = 1
 """Raised when what is measured changes."""
 _FEW, _SOME, _EVALUATED = 2, 8, 16
 """Problems of the small steps, of the larger ones, and of the larger evaluation."""
-_REPEATS = 3
-"""Larger steps: their problems differ, and with them lengths and rewards."""
+_REPEATS = 4
+"""Larger steps at most: their problems differ, and with them lengths and rewards."""
+_SECONDS = 60.0
+"""After which no larger step is begun but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def calibrate(
     path = home() / "calibrations" / f"{_key(config, cell)}.json"
     adapter = TypeAdapter(Calibration)
     if not fresh and path.exists():
-        with contextlib.suppress(HacpoError, ValidationError):  # damaged: measured again
+        with contextlib.suppress(HacpoError, ValidationError, KeyError):  # damaged: measured again
             return adapter.validate_python(read_json(path)["calibration"]), True
     calibration = _measure(config, tell)
     facts = machine_facts(pick_device(config.device))
@@ -123,9 +125,10 @@ def _measure(config: RunConfig, tell: Callable[[str], None]) -> Calibration:
     counts = [few, few, *[some] * _REPEATS]  # the first warms up
     if config.rule == "initial":
         counts = []
-    checkpoints = config.checkpoints.model_copy(update={"every": max(1, len(counts))})
+    # Its second step writes a checkpoint, which takes time and memory, too.
+    checkpoints = config.checkpoints.model_copy(update={"every": len(counts) + 1})
     small = calibrated_config(config, some)
-    small = small.model_copy(update={"steps": max(1, len(counts)), "checkpoints": checkpoints})
+    small = small.model_copy(update={"steps": 2, "checkpoints": checkpoints})
     run_id = f".plan-{os.getpid()}"
     tell("calibration: loading")
     started = time.monotonic()
@@ -134,23 +137,24 @@ def _measure(config: RunConfig, tell: Callable[[str], None]) -> Calibration:
         load_seconds = time.monotonic() - started
         steps, walls = [], []
         for step, problems in enumerate(counts):
+            if step > 2 and time.monotonic() - started > _SECONDS:
+                break
             tell(f"calibration: step {step + 1} of {len(counts)}, {problems} problems")
             run.config = calibrated_config(small, problems)
-            started = time.monotonic()
+            began = time.monotonic()
             steps.append(_step_times(run, train_step(run_id, step)))
-            walls.append(time.monotonic() - started)
+            walls.append(time.monotonic() - began)
         run.config = small
         peak = _peak(run)
-        groups = _groups(run, range(len(counts) - _REPEATS, len(counts))) if counts else {}
-        tell("calibration: evaluations")
-        evaluations = _evaluations(run, run_id)
+        groups = _groups(run, range(2, len(steps))) if steps else {}
+        evaluations = _evaluations(run, run_id, tell, slow=time.monotonic() - started > _SECONDS)
         return Calibration(
             steps=steps[1:],
             evaluations=evaluations[1:],
             groups=groups,
             problems=some,
             load_seconds=load_seconds,
-            checkpoint_seconds=walls[-1] - steps[-1].seconds if counts else 0.0,
+            checkpoint_seconds=walls[1] - steps[1].seconds if steps else 0.0,
             peak_bytes=max(peak, _peak(run)),
         )
     finally:
@@ -198,13 +202,17 @@ def _groups(run: Run, steps: range) -> dict[str, list[Group]]:
     return groups
 
 
-def _evaluations(run: Run, run_id: str) -> list[EvaluationTimes]:
+def _evaluations(
+    run: Run, run_id: str, tell: Callable[[str], None], *, slow: bool
+) -> list[EvaluationTimes]:
     settings = run.config.evaluate
     if not settings.samples and not settings.greedy:
         return []
     held_out, found = run.held_out, []
-    sizes = [1, min(_FEW, len(held_out)), min(_EVALUATED, len(held_out))]
+    largest = 2 * _FEW if slow else _EVALUATED
+    sizes = [1, min(_FEW, len(held_out)), min(largest, len(held_out))]
     for number, problems in enumerate(sizes):
+        tell(f"calibration: evaluation of {problems} problems")
         run.held_out = held_out[:problems]
         seconds = {}
         for name in run.agents:
