@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hacpo.cli import agents, config, doctor, grid, models, report, rollouts, run, status
+from hacpo.cli import agents, config, doctor, grid, models, plan, report, rollouts, run, status
 from hacpo.cli.errors import Group, examples
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.add_typer(agents_app, name="agents")
 app.add_typer(models_app, name="models")
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("status", epilog=status.EXAMPLES)(status.status)

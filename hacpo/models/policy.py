@@ -75,12 +75,7 @@ class Policy:
         batch = make_batch(views, self.tokens.pad_id, self.device, self.pack_tokens)
         # transformers recomputes in training mode only, where its caches are off.
         self.model.train(self._recomputes and torch.is_grad_enabled())
-        hidden_KLD = self._body()(
-            input_ids=batch.input_ids_KL,
-            position_ids=batch.position_ids_KL,
-            attention_mask=self._mask(batch),
-            use_cache=False,
-        ).last_hidden_state
+        hidden_KLD = self.hidden_states(batch)
         self.model.eval()
         hidden_ND = hidden_KLD.flatten(0, 1)[batch.predictor_N]
         logprobs_N, entropy_N = token_logprobs(
@@ -94,6 +89,16 @@ class Policy:
             mask_BT,
             zeros_BT.masked_scatter(mask_BT, entropy_N),
         )
+
+    def hidden_states(self, batch: Batch) -> Tensor:
+        """[K, L, D] of the last layer."""
+        hidden_KLD: Tensor = self._body()(
+            input_ids=batch.input_ids_KL,
+            position_ids=batch.position_ids_KL,
+            attention_mask=self._mask(batch),
+            use_cache=False,
+        ).last_hidden_state
+        return hidden_KLD
 
     def engine_weights(self) -> Mapping[str, Tensor]:
         """What a sampling engine loads: tensors in the computing dtype, by the model's names."""

@@ -29,6 +29,7 @@ COMMANDS = [
     "agents build",
     "agents list",
     "doctor",
+    "plan",
     "models import",
     "models list",
 ]
