@@ -81,16 +81,16 @@ class Outline:
         no_tokens: Any = None  # only its masks are asked
         self._policy = Policy(self._model, no_tokens, 1.0)
         self.footprint = self._measure()
+        self.pack_tokens = self._policy.pack_tokens
 
-    def activation_bytes(self, prompt: int, responses: list[int], *, share: bool) -> float:
+    def activation_bytes(self, prompt: int, responses: list[int]) -> float:
         """Bytes that a forward pass keeps for its backward pass, per token of it.
 
         Args:
             prompt: tokens of one pack's prompt.
             responses: tokens of each response in the pack; attention masks grow with their sum.
-            share: whether rows of one prompt share it.
         """
-        if not share or len(responses) == 1:
+        if len(responses) == 1:
             # No mask, so the length does not matter; over fake tensors transformers makes one.
             prompt, responses = 1, [_ALONE]
         views = [
@@ -114,7 +114,8 @@ class Outline:
             return tensor
 
         with self._fake:
-            batch = make_batch(views, 0, torch.device("cpu"), share=share)
+            whole = prompt + sum(responses)  # the pack as it is
+            batch = make_batch(views, 0, torch.device("cpu"), whole if len(responses) > 1 else 0)
             hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
             if not batch.is_shared:  # the same without, but given, their values are looked at
                 nothing: Any = None

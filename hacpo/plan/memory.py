@@ -103,7 +103,8 @@ class Sizes:
         for name, agent in sorted(config.agents.items()):
             longest = longest_groups(config, self.prompts[name])
             outline, per_token = self._outline(name, agent, config, longest[0])
-            micro = largest_micro_batch(config, groups[name] if groups else longest)
+            read = groups[name] if groups else longest
+            micro = largest_micro_batch(config, read, outline.pack_tokens)
             found[name] = self._agent(name, config, outline.footprint, micro, per_token)
         return found
 
@@ -114,8 +115,8 @@ class Sizes:
         key = name, f"{agent.dtype} {agent.lora} {recompute} {longest}"
         if key not in self._outlines:
             outline = Outline(name, agent, self.folders[name], recompute=recompute)
-            pack = largest_micro_batch(_one_problem(config), [longest]).pack
-            self._outlines[key] = outline, outline.activation_bytes(*pack, share=True)
+            pack = largest_micro_batch(_one_problem(config), [longest], outline.pack_tokens).pack
+            self._outlines[key] = outline, outline.activation_bytes(*pack)
         return self._outlines[key]
 
     def _agent(

@@ -89,15 +89,13 @@ def longest_groups(config: RunConfig, prompt: int) -> list[Group]:
     return [group] * config.update.problems_per_step
 
 
-def largest_micro_batch(
-    config: RunConfig, groups: Sequence[Group], *, share: bool = True
-) -> MicroBatch:
+def largest_micro_batch(config: RunConfig, groups: Sequence[Group], pack_tokens: int) -> MicroBatch:
     """Of a step with these problems, as `hacpo.models.packing.micro_batches` would cut it."""
     budget = config.update.micro_tokens
     largest = MicroBatch(0, (0, []), 1)
     for update in updates_per_step(config):
         packs = sorted(
-            (pack for p in update for pack in _packs(groups[p % len(groups)], budget, share)),
+            (pack for p in update for pack in _packs(groups[p % len(groups)], budget, pack_tokens)),
             key=lambda pack: pack[0],
         )
         sizes: list[tuple[int, Group]] = []
@@ -113,7 +111,7 @@ def largest_micro_batch(
     return largest
 
 
-def _packs(group: Group, budget: int, share: bool) -> list[tuple[int, Group]]:
+def _packs(group: Group, budget: int, pack_tokens: int) -> list[tuple[int, Group]]:
     prompt, responses = group
     views = [
         View(
@@ -128,5 +126,5 @@ def _packs(group: Group, budget: int, share: bool) -> list[tuple[int, Group]]:
     ]
     return [
         (pack.length, (prompt, [len(view.response_ids) for view in pack.rows]))
-        for pack in make_packs(views, budget, share=share)
+        for pack in make_packs(views, budget, pack_tokens)
     ]
