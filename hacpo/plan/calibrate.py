@@ -32,6 +32,7 @@ from hacpo.types import CellSpec, StepSummary
 
 VERSION = 1
 """Raised when what is measured changes."""
+_PREFIX = ".plan-"
 _FEW, _SOME, _EVALUATED = 2, 8, 16
 """Problems of the small steps, of the larger ones, and of the larger evaluation."""
 _REPEATS = 4
@@ -129,7 +130,8 @@ def _measure(config: RunConfig, tell: Callable[[str], None]) -> Calibration:
     checkpoints = config.checkpoints.model_copy(update={"every": len(counts) + 1})
     small = calibrated_config(config, some)
     small = small.model_copy(update={"steps": 2, "checkpoints": checkpoints})
-    run_id = f".plan-{os.getpid()}"
+    run_id = f"{_PREFIX}{os.getpid()}"
+    _remove_left_overs()
     tell("calibration: loading")
     started = time.monotonic()
     try:
@@ -160,6 +162,17 @@ def _measure(config: RunConfig, tell: Callable[[str], None]) -> Calibration:
     finally:
         close_run(run_id)
         shutil.rmtree(run_folder(run_id), ignore_errors=True)
+
+
+def _remove_left_overs() -> None:
+    """Run folders of calibrations that were killed."""
+    for folder in run_folder(_PREFIX).parent.glob(f"{_PREFIX}*"):
+        try:
+            os.kill(int(folder.name.removeprefix(_PREFIX)), 0)
+        except (ValueError, ProcessLookupError):
+            shutil.rmtree(folder, ignore_errors=True)
+        except PermissionError:
+            pass  # alive, somebody else's
 
 
 def _step_times(run: Run, summary: StepSummary) -> StepTimes:

@@ -19,6 +19,8 @@ from hacpo.plan.memory import (
 from hacpo.presets import set_dotted
 
 GB = 1 << 30
+MARGIN = 1.1
+"""What a run was seen to take over what is counted: fragments, and what libraries keep."""
 GPU_CONTEXT = GB // 2
 """What CUDA and its libraries take of a GPU before the first tensor."""
 
@@ -29,6 +31,7 @@ class Place:
 
     name: str
     needed: int
+    """Bytes, `MARGIN` included."""
     available: int
 
     @property
@@ -69,7 +72,7 @@ def places(
     trains = config.rule != "initial"
     if device.type == "cpu":
         needed = needed_on_one_device(agents, process, trains=trains)
-        return [Place("memory", needed, free["memory"])]
+        return [Place("memory", int(MARGIN * needed), free["memory"])]
     offloads = config.offload is True or config.offload == "auto"
     if offloads:
         on_gpu, outside = needed_offloaded(agents, GPU_CONTEXT), moved_off(agents)
@@ -77,8 +80,8 @@ def places(
         on_gpu, outside = needed_on_one_device(agents, GPU_CONTEXT, trains=trains), 0
     loading = max(a.loading for a in agents.values())
     return [
-        Place("GPU memory", on_gpu, free["GPU memory"]),
-        Place("memory", process + max(outside, loading), free["memory"]),
+        Place("GPU memory", int(MARGIN * on_gpu), free["GPU memory"]),
+        Place("memory", int(MARGIN * (process + max(outside, loading))), free["memory"]),
     ]
 
 

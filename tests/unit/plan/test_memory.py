@@ -110,9 +110,11 @@ def test_activations_are_those_of_the_real_model(pair: dict[str, Any], dtype: st
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         scores = policy.score(views)
     real = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    predicted = outline(folder, dtype=dtype).activation_bytes(2, [5] * 4)
+    predicted = outline(folder, dtype=dtype).activation_bytes(2, [5] * 2)
     assert scores.logprobs_BT.requires_grad
-    assert 2 * (2 + 4 * 4) * predicted == pytest.approx(real, rel=0.05)
+    # width 24: packs of at most 12 tokens, which is two responses of 4 that are read
+    assert policy.pack_tokens == 12
+    assert 4 * (2 + 2 * 4) * predicted == pytest.approx(real, rel=0.05)
 
 
 def test_recomputing_keeps_less(llama: str) -> None:
