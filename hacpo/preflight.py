@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hacpo.config import BaseConfig
 from hacpo.errors import StorageError
+from hacpo.extras import require
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
 
@@ -17,7 +18,7 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     Raises:
         StorageError: `home` cannot be written.
         ServiceError: MLflow does not answer and `offline` is False.
-        ConfigError: a reward that cannot be imported.
+        ConfigError: a reward that cannot be imported, a package that is not installed.
         DataError: an agent without end token, an unreadable tokenizer.
     """
     check_writable(home)
@@ -25,6 +26,11 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     if uri and not offline:
         check_server(uri)
     VerifierPool(config.verifier).close()
+    for name, agent in config.agents.items():
+        if agent.engine == "vllm":
+            require("vllm", f"agent {name!r}: engine vllm")
+        if agent.lora:
+            require("peft", f"agent {name!r}: lora")
     given = {name: a for name, a in config.agents.items() if not a.model.startswith("embedded:")}
     if given:
         from hacpo.models.resolve import resolve_model

