@@ -163,7 +163,7 @@ def _engine(
         dtype=agent.dtype,
         max_model_tokens=min(
             config.rollout.max_prompt_tokens + longest,
-            getattr(policy.model.config, "max_position_embeddings", None) or 2**31,
+            policy.max_tokens or 2**31,
         ),
         device=str(device),
         gpu_memory_fraction=config.vllm.gpu_memory_fraction,

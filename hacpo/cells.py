@@ -147,7 +147,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         ),
         "held_out": _digest(config.problems.held_out),
         "evaluate": evaluate,
-        "verifier": _verifier_reads(config),
+        "verifier": verifier_reads(config),
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
         "truncated": config.rollout.truncated,  # evaluations are graded under it too
     }
@@ -177,7 +177,8 @@ def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
     return [*reads, list(agent.end_tokens)] if agent.end_tokens else reads
 
 
-def _verifier_reads(config: RunConfig) -> dict[str, Any]:
+def verifier_reads(config: RunConfig) -> dict[str, Any]:
+    """What decides a grade, the source of an own reward included."""
     verifier = config.verifier
     reads: dict[str, Any] = {"type": verifier.type, "timeout": verifier.timeout}
     if verifier.type == "marker":

@@ -26,6 +26,10 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     if uri and not offline:
         check_server(uri)
     VerifierPool(config.verifier).close()
+    if config.device.startswith("cuda"):
+        from hacpo.agents import pick_device
+
+        pick_device(config.device)
     for name, agent in config.agents.items():
         if agent.engine == "vllm":
             require("vllm", f"agent {name!r}: engine vllm")

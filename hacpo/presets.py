@@ -88,7 +88,7 @@ def validate(model: type[ConfigT], data: Mapping[str, Any], where: str) -> Confi
 
 def set_dotted(data: dict[str, Any], dotted: str, value: Any) -> None:
     """Set `a.b.c` in nested mappings, making those that are missing."""
-    *path, last = dotted.split(".")
+    *path, last = _parts(data, dotted)
     for part in path:
         below = data.get(part)
         if below is None:
@@ -97,6 +97,22 @@ def set_dotted(data: dict[str, Any], dotted: str, value: Any) -> None:
             raise ConfigError(f"override {dotted!r}: {part!r} is a value, not a section")
         data = below
     data[last] = value
+
+
+def _parts(data: Any, dotted: str) -> list[str]:
+    """The keys of a dotted name; one that is there may hold dots itself, such as `qwen2.5`."""
+    parts = []
+    while dotted:
+        known = [k for k in data if f"{dotted}.".startswith(f"{k}.")] if _is_section(data) else []
+        part = max(known, key=len, default=dotted.partition(".")[0])
+        parts.append(part)
+        data = data.get(part) if _is_section(data) else None
+        dotted = dotted[len(part) + 1 :]
+    return parts
+
+
+def _is_section(data: Any) -> bool:
+    return isinstance(data, dict)
 
 
 def _apply(data: dict[str, Any], overrides: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ import torch
 from hacpo.agents import Agent, build_agents
 from hacpo.checkpoints import Written, latest_checkpoint, read_state
 from hacpo.config import RunConfig
+from hacpo.errors import DataError
 from hacpo.ledger import Ledger, read_json, write_json
 from hacpo.models.load import load_policy
 from hacpo.models.policy import Policy
@@ -113,8 +114,10 @@ class Run:
             path = resolve_model(config.model, config.revision, home())
             device = str(agent.policy.device)
             temperature = self.config.rollout.temperature
-            frozen = config.model_copy(update={"lora": None})
-            agent.initial = load_policy(name, frozen, agent.tokens, path, device, temperature)
+            plain = config.model_copy(update={"lora": None})
+            agent.initial = load_policy(
+                name, plain, agent.tokens, path, device, temperature, frozen=True
+            )
         return agent.initial
 
 
@@ -162,9 +165,7 @@ def start_run(
     given = load_problems(config.problems.train)
     train = _fitting(given, agents, config)
     held_out = load_problems(config.problems.held_out)
-    for agent in agents.values():
-        for problem in held_out:
-            agent.tokens.render(problem)  # refuses what its tokenizer cannot read
+    _check_lengths(train, held_out, agents, config)
     run = Run(
         run_id=run_id,
         config=config,
@@ -214,8 +215,39 @@ def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfi
     left_out = len(problems) - len(fitting)
     if left_out:
         logger.warning(
-            "%d training problems have prompts over %d tokens: left out", left_out, limit
+            "%d training problems left out: prompts over %d tokens (rollout.max_prompt_tokens)",
+            *(left_out, limit),
         )
     if config.rule != "initial":
-        check_enough(config.problems.train, len(fitting), config.update.problems_per_step)
+        told = f"{config.problems.train} (prompts over rollout.max_prompt_tokens left out)"
+        name = told if left_out else config.problems.train
+        check_enough(name, len(fitting), config.update.problems_per_step)
     return fitting
+
+
+def _check_lengths(
+    train: list[Problem], held_out: list[Problem], agents: dict[str, Agent], config: RunConfig
+) -> None:
+    """Refuse prompts and responses that are longer than an engine or a model can take.
+
+    Held-out prompts are read here for the first time: what a tokenizer cannot read is refused, too.
+    """
+    limit = config.rollout.max_prompt_tokens
+    for name, agent in agents.items():
+        lengths = {problem.id: len(agent.tokens.render(problem)) for problem in held_out}
+        worst = max(lengths, key=lambda identifier: lengths[identifier])
+        if lengths[worst] > limit:
+            raise DataError(
+                f"agent {name!r}: the prompt of held-out problem {worst!r} has {lengths[worst]} "
+                f"tokens: raise rollout.max_prompt_tokens ({limit}) or leave it out"
+            )
+        prompt = max([lengths[worst], *(len(agent.tokens.render(p)) for p in train)])
+        response = config.rollout.max_response_tokens
+        if config.evaluate.samples or config.evaluate.greedy:
+            response = max(response, config.evaluate.max_response_tokens or 0)
+        most = agent.policy.max_tokens
+        if most is not None and prompt + response > most:
+            raise DataError(
+                f"agent {name!r}: a prompt of {prompt} tokens and a response of {response} are "
+                f"more than its model can take ({most}): lower rollout.max_response_tokens"
+            )

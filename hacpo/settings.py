@@ -22,8 +22,14 @@ class LoraSettings(Config):
     """Of each adapter."""
     alpha: int = Field(default=32, ge=1)
     """An adapter's part is multiplied by alpha / rank."""
-    targets: str | list[str] = "all-linear"
-    """Names of the layers that get one, or all-linear."""
+    targets: Literal["all-linear"] | list[str] = "all-linear"
+    """Names of the layers that get one, such as [q_proj, v_proj], or all-linear."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _one_name(cls, targets: object) -> object:
+        is_name = isinstance(targets, str) and targets != "all-linear"
+        return [targets] if is_name else targets
 
 
 class AgentConfig(Config):
@@ -46,6 +52,17 @@ class AgentConfig(Config):
     vocabulary. The first is appended to other agents' responses."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model; only for models whose code you have read."""
+
+    @model_validator(mode="after")
+    def _engine_takes_model(self) -> "AgentConfig":
+        if self.engine == "vllm" and self.trust_remote_code:
+            raise ValueError("engine vllm does not run code that a model brings: use engine hf")
+        return self
+
+    @field_validator("end_tokens", mode="before")
+    @classmethod
+    def _one_token(cls, tokens: object) -> object:
+        return [tokens] if isinstance(tokens, str) else tokens
 
     @field_validator("prompt")
     @classmethod

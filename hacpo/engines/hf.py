@@ -110,7 +110,9 @@ class HFEngine:
         width = max(len(p) for p in prompts)
         ids = [[self._pad_id] * (width - len(p)) + p for p in prompts]
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-        cache = RoomyCache(self._model.config.num_hidden_layers, width + max_tokens)
+        cache = RoomyCache(
+            self._model.config.get_text_config().num_hidden_layers, width + max_tokens
+        )
         output = self._model(
             input_ids=torch.tensor(ids, device=device),
             attention_mask=mask,

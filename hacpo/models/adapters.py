@@ -29,6 +29,8 @@ def add_adapters(agent: str, model: Any, settings: LoraSettings, saved: Path | N
     require("peft", f"agent {agent!r}: lora")
     import peft
 
+    if settings.targets != "all-linear":
+        _check_targets(agent, model, settings.targets)
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -40,13 +42,27 @@ def add_adapters(agent: str, model: Any, settings: LoraSettings, saved: Path | N
         torch.manual_seed(0)  # the same adapters in every run and on resume
         try:
             model.add_adapter(config)
-        except ValueError as error:
+        except Exception as error:  # peft raises many kinds for a layer that it cannot adapt
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
                 f"agent {agent!r}: lora.targets {settings.targets!r}: {reason}"
             ) from None
     if saved is not None:
         peft.set_peft_model_state_dict(model, load_file(saved / FILE))
+
+
+def _check_targets(agent: str, model: Any, targets: list[str] | str) -> None:
+    """Refuse names of no layer, and the layers of the vocabulary, which are read in another way."""
+    vocabulary = (model.get_input_embeddings(), model.get_output_embeddings())
+    for target in targets:
+        found = [m for n, m in model.named_modules() if f".{n}".endswith(f".{target}")]
+        if not found:
+            raise ConfigError(f"agent {agent!r}: lora.targets: no layer is named {target!r}")
+        if any(module is layer for module in found for layer in vocabulary):
+            raise ConfigError(
+                f"agent {agent!r}: lora.targets: {target!r} is a layer of the vocabulary, which "
+                "adapters of this project leave alone; name others"
+            )
 
 
 def merged(model: Any) -> dict[str, Tensor]:

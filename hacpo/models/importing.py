@@ -188,6 +188,10 @@ def _write(source: _Source, note: Imported, part: Path, temporary: Path, tell: P
 
 def _find(source: str, revision: str | None, home: Path) -> _Source:
     path = Path(source).expanduser()
+    if not source:
+        raise DataError("name a GGUF file, a folder or a hub id")
+    if revision is not None and path.exists():
+        raise DataError(f"{source}: a revision is of a hub id, not of a file or folder here")
     if path.is_file():
         return _gguf_source(source, [path])
     if path.is_dir():

@@ -93,6 +93,7 @@ def make_batch(views: Sequence[View], pad_id: int, device: torch.device, pack_to
     predictors: dict[int, list[int]] = {}
     for k, pack in enumerate(packs):
         start = len(pack.prompt_ids)
+        assert start, "a prompt holds at least one token, which predicts the response's first"
         row_ids, row_positions, row_segments = (
             list(pack.prompt_ids),
             list(range(start)),

@@ -51,6 +51,8 @@ class Policy:
         shares_prompts: bool = True,
     ) -> None:
         self.model: Any = model
+        config: Any = model.config
+        self._shape: Any = config.get_text_config()
         self.tokens = tokens
         self.temperature = temperature
         self.weights = Weights(model, dtype)
@@ -60,7 +62,12 @@ class Policy:
     @property
     def pack_tokens(self) -> int:
         """Length of a pack at which attention costs about a tenth of what the other layers do."""
-        return self.model.config.hidden_size // 2 if self.shares_prompts else 0
+        return self._shape.hidden_size // 2 if self.shares_prompts else 0
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Of a prompt and its response together; None if the model names no limit."""
+        return getattr(self._shape, "max_position_embeddings", None)
 
     @property
     def device(self) -> torch.device:
@@ -130,9 +137,11 @@ class Policy:
         """None where causal attention alone is right: padding stands behind what is read."""
         if not batch.is_shared:
             return None
-        config = self.model.config
+        config = self._shape
         window = getattr(config, "sliding_window", None)
         kinds = set(getattr(config, "layer_types", None) or [])
+        if kinds - {"full_attention", "sliding_attention"}:
+            raise ValueError(f"attention of kinds {kinds} cannot be told apart by a mask")
         if "sliding_attention" in kinds:
             return {
                 "full_attention": attention_mask(batch),
@@ -142,7 +151,7 @@ class Policy:
         return attention_mask(batch, window if sliding else None)
 
     def _head(self) -> Head:
-        layer, config = self.model.get_output_embeddings(), self.model.config
+        layer, config = self.model.get_output_embeddings(), self._shape
         scale = getattr(config, "logit_scale", None) or 1.0  # Cohere
         scale /= getattr(config, "logits_scaling", None) or 1.0  # Granite
         return Head(

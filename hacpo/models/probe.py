@@ -55,7 +55,7 @@ def check_reading(agent: str, policy: Policy) -> bool:
 def _difference(policy: Policy, views: list[View], expected: list[Tensor]) -> float:
     try:
         logprobs_BT, mask_BT, _ = policy.score(views)
-    except (TypeError, ValueError, RuntimeError, KeyError):  # a mask that the model cannot take
+    except Exception:  # a model of a person's own may fail in any way on a mask or layer
         return float("inf")
     pairs = zip(logprobs_BT, mask_BT, expected, strict=True)
     return max(float((row[mask] - plain).abs().max()) for row, mask, plain in pairs)

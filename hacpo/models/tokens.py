@@ -47,6 +47,15 @@ class AgentTokens:
         Raises:
             DataError: a text that the tokenizer or its template refuses.
         """
+        ids = self._render(problem)
+        if not ids:
+            raise DataError(
+                f"agent {self.agent!r}: nothing of problem {problem.id!r} is in its vocabulary; "
+                "use problems that this tokenizer knows"
+            )
+        return ids
+
+    def _render(self, problem: Problem) -> list[int]:
         text = self.prompt.replace("{problem}", problem.problem)
         try:
             if self.tokenizer.chat_template is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hacpo.agents import Agent
 from hacpo.checkpoints import prune, write_checkpoint
-from hacpo.engines.base import Engine
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of
 from hacpo.run import Run, open_run
@@ -113,7 +113,7 @@ def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:
         "rollouts/consumed": float(sum(len(pool.of(source)) for source in pool.sources)),
         "time/step": seconds,
         "throughput/tokens_per_second": tokens / seconds,
-        "memory/peak": _peak_bytes(run.agents[name].engine),
+        "memory/peak": _peak_bytes(run.agents[name]),
     }
     return AgentStep(
         agent=name,
@@ -157,13 +157,13 @@ def _sampler_gap(own: list[Trajectory]) -> dict[str, float]:
     }
 
 
-def _peak_bytes(engine: Engine) -> float:
+def _peak_bytes(agent: Agent) -> float:
     """Of the GPU; on a CPU of this process and of the engine's own, if it has one."""
-    if torch.cuda.is_available():
-        return float(torch.cuda.max_memory_allocated())
+    if agent.device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(agent.device))
     unit = 1 if sys.platform == "darwin" else 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return float(own + _peak_of(getattr(engine, "pid", None)))
+    return float(own + _peak_of(getattr(agent.engine, "pid", None)))
 
 
 def _peak_of(pid: int | None) -> int:

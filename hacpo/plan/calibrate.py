@@ -18,15 +18,17 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from hacpo.agents import pick_device
+from hacpo.cells import verifier_reads
 from hacpo.config import RunConfig
 from hacpo.errors import HacpoError
 from hacpo.ledger import read_json, write_json
 from hacpo.loop import train_step
 from hacpo.phases.evaluate import evaluate
 from hacpo.phases.rollout import problems_of
-from hacpo.places import home, run_folder
+from hacpo.places import code_version, home, run_folder
 from hacpo.plan.machine import machine_facts, peak_bytes
 from hacpo.plan.workload import Group, updates_per_step
+from hacpo.problems import load_problems, problems_digest
 from hacpo.run import Run, close_run, start_run
 from hacpo.types import CellSpec, StepSummary
 
@@ -132,6 +134,7 @@ def _measure(config: RunConfig, tell: Callable[[str], None]) -> Calibration:
     small = small.model_copy(update={"steps": 2, "checkpoints": checkpoints})
     run_id = f"{_PREFIX}{os.getpid()}"
     _remove_left_overs()
+    shutil.rmtree(run_folder(run_id), ignore_errors=True)  # of an older process of this number
     tell("calibration: loading")
     started = time.monotonic()
     try:
@@ -237,8 +240,9 @@ def _evaluations(
 
 
 def _peak(run: Run) -> int:
-    if any(agent.device.type == "cuda" for agent in run.agents.values()):
-        return int(torch.cuda.max_memory_allocated())
+    for agent in run.agents.values():
+        if agent.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(agent.device))
     return peak_bytes()
 
 
@@ -248,6 +252,12 @@ def _key(config: RunConfig, cell: CellSpec) -> str:
     data["tracking"].pop("uri"), data["tracking"].pop("artifacts"), data["evaluate"].pop("every")
     facts: dict[str, Any] = {
         "version": VERSION,
+        "code": code_version(),
+        "problems": [
+            problems_digest(load_problems(spec))
+            for spec in (config.problems.train, config.problems.held_out)
+        ],
+        "reward": verifier_reads(config),
         "config": data,
         "identities": {name: agent["identity"] for name, agent in cell.agents.items()},
         "machine": machine_facts(pick_device(config.device)),

@@ -195,12 +195,12 @@ def needed_on_one_device(agents: dict[str, AgentMemory], base: int, *, trains: b
 def needed_offloaded(agents: dict[str, AgentMemory], base: int) -> int:
     """Bytes on a GPU whose agents leave it when they do nothing; one at a time is there.
 
-    An engine with memory of its own gets the GPU while it samples; initial policies stay.
+    An engine with memory of its own takes it before the learner, whose weights it loads, has left;
+    initial policies stay.
     """
     initial = sum(a.initial for a in agents.values())
     return base + max(
-        max(a.resident + a.passing - a.initial + initial, a.engine + initial)
-        for a in agents.values()
+        a.resident - a.initial + initial + max(a.passing, a.engine) for a in agents.values()
     )
 
 

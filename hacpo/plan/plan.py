@@ -12,7 +12,7 @@ from hacpo.models.resolve import resolve_model
 from hacpo.models.tokens import load_tokens
 from hacpo.places import home
 from hacpo.plan.calibrate import Calibration, calibrate, calibrated_config
-from hacpo.plan.fit import Place, check_fits, places
+from hacpo.plan.fit import MARGIN, Place, check_fits, places
 from hacpo.plan.machine import resident_bytes
 from hacpo.plan.memory import AgentMemory, Sizes
 from hacpo.plan.predict import Seconds, predict
@@ -70,7 +70,7 @@ def make_plan(
         process = _process_bytes(config, sizes, calibration)
         found = check_fits(config, sizes, process)
         groups = calibration.groups or None
-        expected = places(config, sizes.agents(config, groups), process)[0].needed
+        expected = int(places(config, sizes.agents(config, groups), process)[0].needed / MARGIN)
         seconds = predict(config, calibration, held_out)
     return Plan(
         label=cell.label,

@@ -113,13 +113,14 @@ def largest_micro_batch(config: RunConfig, groups: Sequence[Group], pack_tokens:
 
 def _packs(group: Group, budget: int, pack_tokens: int) -> list[tuple[int, Group]]:
     prompt, responses = group
+    prompt_ids = [0] * prompt
     views = [
         View(
             rollout_id=str(index),
             problem_id="",
             source="",
-            prompt_ids=[0] * prompt,
-            response_ids=[0] * length,
+            prompt_ids=prompt_ids,
+            response_ids=range(length),  # type: ignore[arg-type]  # only its length is asked
         )
         for index, length in enumerate(responses)
         if length

@@ -1,15 +1,18 @@
 """bfloat16, adapters, gradient checkpointing, offloading: other ways to the same training."""
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from hacpo.agents import CPU
 from hacpo.api import Result, train
+from hacpo.errors import ConfigError, DataError
 from hacpo.run import close_run, open_run
 from hacpo.types import StepSummary
 from tests.tiny import tiny_pair
@@ -196,3 +199,63 @@ def test_retokenization_is_measured_for_each_source(run: Any) -> None:
     assert metrics["retokenized/identical_fraction/b"] == metrics["retokenized/identical_fraction"]
     assert metrics["retokenized/length_ratio/b"] == metrics["retokenized/length_ratio"]
     assert "retokenized/length_ratio/a" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ("[lm_head]", "'lm_head' is a layer of the vocabulary"),
+        ("[embed_tokens]", "'embed_tokens' is a layer of the vocabulary"),
+        ("[q_proj, nope]", "no layer is named 'nope'"),
+        ('"*_proj"', "no layer is named '*_proj'"),
+    ],
+)
+def test_adapters_of_layers_that_cannot_have_them_are_refused(
+    run: Any, targets: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        run("steps=1", f"agents.a.lora.targets={targets}")
+
+
+def test_one_layers_name_is_a_target(run: Any) -> None:
+    saved = run("steps=1", "agents.a.lora.targets=v_proj").model("a")
+    assert all("v_proj" in key for key in load_file(saved / "adapter_model.safetensors"))
+
+
+def test_weights_that_are_missing_are_refused(
+    run: Any, pair: dict[str, Any], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(pair["agents"]["a"]["model"], broken)
+    weights = load_file(broken / "model.safetensors")
+    del weights["model.layers.0.self_attn.q_proj.weight"]
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=r"1 weights of .* are missing or of another shape"):
+        run("steps=1", f"agents.a.model={broken}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("rollout.max_response_tokens=60", "are more than its model can take (64): lower rollout"),
+        (
+            "rollout.max_prompt_tokens=2",
+            "(prompts over rollout.max_prompt_tokens left out): 0 usable",
+        ),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused_before_sampling(
+    run: Any, setting: str, told: str
+) -> None:
+    with pytest.raises(DataError, match=re.escape(told)):
+        run("steps=1", setting)
+
+
+def test_a_held_out_prompt_over_the_limit_is_refused(run: Any, tmp_path: Path) -> None:
+    held_out = tmp_path / "long.jsonl"
+    held_out.write_text('{"id": "long", "problem": "111+111+111+111+111=", "answer": "1"}\n')
+    told = (
+        "the prompt of held-out problem 'long' has 20 tokens: raise rollout.max_prompt_tokens (16)"
+    )
+    with pytest.raises(DataError, match=re.escape(told)):
+        run("steps=1", f"problems.held_out={held_out}")

@@ -214,3 +214,22 @@ def test_paths_of_a_file_are_relative_to_it_wherever_it_is_extended_from(
 def test_values_that_nothing_could_be_done_with_are_refused(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_run(MINIMAL, [override])
+
+
+def test_an_agents_id_may_hold_dots() -> None:
+    data = MINIMAL | {
+        "agents": {"qwen2.5": {"model": "embedded:a"}, "qwen2": {"model": "embedded:b"}}
+    }
+    config = load_run(data, ["agents.qwen2.5.dtype=bfloat16", "agents.qwen2.lora.rank=4"])
+    assert config.agents["qwen2.5"].dtype == "bfloat16"
+    assert config.agents["qwen2"].lora is not None
+
+
+def test_one_end_token_need_not_be_a_list() -> None:
+    config = load_run(MINIMAL, ['agents.a.end_tokens="\\n"'])
+    assert config.agents["a"].end_tokens == ("\n",)
+
+
+def test_vllm_and_a_models_own_code_are_refused_together() -> None:
+    with pytest.raises(ConfigError, match="engine vllm does not run code that a model brings"):
+        load_run(MINIMAL, ["agents.a.engine=vllm", "agents.a.trust_remote_code=true"])
