@@ -47,6 +47,8 @@ def test_ctrl_c_hands_the_cell_back_and_tells_how_to_go_on(tmp_path: Path) -> No
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
+        # A shell's background jobs, and so tests that run in one, are started deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
