@@ -48,10 +48,11 @@ class Agent:
     def sampling(self) -> Iterator[Engine]:
         """The engine, with the newest weights; one with memory of its own gets the device's."""
         with self.training():
-            if self.engine_version != self.learner.version:
+            has_own = not isinstance(self.engine, HFEngine)  # which reads the policy's weights
+            if has_own and self.engine_version != self.learner.version:
                 self.engine.load_weights(self.policy.engine_weights())
                 self.engine_version = self.learner.version
-            apart = self.offloads and not isinstance(self.engine, HFEngine)
+            apart = self.offloads and has_own
             if apart:
                 self.learner.move(CPU)
             try:
