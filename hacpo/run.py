@@ -163,9 +163,9 @@ def start_run(
     forget_lost(ledger, state.step)
     agents = build_agents(config, checkpoint, tell)
     given = load_problems(config.problems.train)
-    train = _fitting(given, agents, config)
+    train, longest = _fitting(given, agents, config)
     held_out = load_problems(config.problems.held_out)
-    _check_lengths(train, held_out, agents, config)
+    _check_lengths(longest, held_out, agents, config)
     run = Run(
         run_id=run_id,
         config=config,
@@ -207,11 +207,17 @@ def forget_lost(ledger: Ledger, step: int) -> None:
             path.unlink()
 
 
-def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfig) -> list[Problem]:
+def _fitting(
+    problems: list[Problem], agents: dict[str, Agent], config: RunConfig
+) -> tuple[list[Problem], dict[str, int]]:
+    """The problems whose prompts fit, and agent -> tokens of the longest of these prompts."""
     limit = config.rollout.max_prompt_tokens
-    fitting = [
-        p for p in problems if all(len(a.tokens.render(p)) <= limit for a in agents.values())
-    ]
+    fitting, longest = [], dict.fromkeys(agents, 0)
+    for problem in problems:
+        lengths = _prompt_lengths(problem, agents, limit)
+        if lengths is not None:
+            fitting.append(problem)
+            longest = {name: max(longest[name], length) for name, length in lengths.items()}
     left_out = len(problems) - len(fitting)
     if left_out:
         logger.warning(
@@ -222,11 +228,23 @@ def _fitting(problems: list[Problem], agents: dict[str, Agent], config: RunConfi
         told = f"{config.problems.train} (prompts over rollout.max_prompt_tokens left out)"
         name = told if left_out else config.problems.train
         check_enough(name, len(fitting), config.update.problems_per_step)
-    return fitting
+    return fitting, longest
+
+
+def _prompt_lengths(
+    problem: Problem, agents: dict[str, Agent], limit: int
+) -> dict[str, int] | None:
+    """Tokens of a problem's prompt for each agent; None if some agent's is over the limit."""
+    lengths = {}
+    for name, agent in agents.items():
+        lengths[name] = len(agent.tokens.render(problem))
+        if lengths[name] > limit:
+            return None
+    return lengths
 
 
 def _check_lengths(
-    train: list[Problem], held_out: list[Problem], agents: dict[str, Agent], config: RunConfig
+    longest: dict[str, int], held_out: list[Problem], agents: dict[str, Agent], config: RunConfig
 ) -> None:
     """Refuse prompts and responses that are longer than an engine or a model can take.
 
@@ -241,7 +259,7 @@ def _check_lengths(
                 f"agent {name!r}: the prompt of held-out problem {worst!r} has {lengths[worst]} "
                 f"tokens: raise rollout.max_prompt_tokens ({limit}) or leave it out"
             )
-        prompt = max([lengths[worst], *(len(agent.tokens.render(p)) for p in train)])
+        prompt = max(lengths[worst], longest[name])
         response = config.rollout.max_response_tokens
         if config.evaluate.samples or config.evaluate.greedy:
             response = max(response, config.evaluate.max_response_tokens or 0)
