@@ -84,6 +84,8 @@ class CellSpec:
     """The resolved RunConfig as JSON data."""
     rollouts: int
     """Responses that its training will sample, over all agents."""
+    gpus: int = 1
+    """Devices that it holds while it runs (slots, on a machine without GPU)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

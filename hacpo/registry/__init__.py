@@ -1,18 +1,24 @@
 """The registry: every cell of every grid, who works on it, and what came out.
 
 Read base.py for the contract, then submit.py, execute.py, record.py and query.py, which are what
-people ask, what processes do, what they learn, and what is shown.
+people ask, what processes do, what they learn, and what is shown; claim.py says whose turn it is,
+control.py pauses and resumes, exchange.py carries results from one registry to another.
 """
 
 from types import TracebackType
 
 from hacpo.registry.base import (
+    CANCEL,
     CANCELLED,
     DONE,
     FAILED,
     LOST,
+    PAUSE,
+    PAUSED,
     QUEUED,
+    RUN,
     RUNNING,
+    STOP,
     AgentView,
     CellDetail,
     CellView,
@@ -20,6 +26,7 @@ from hacpo.registry.base import (
     Claim,
     CostRow,
     EvaluationRow,
+    QueueRow,
     RunView,
     StateCounts,
     StepRow,
@@ -27,13 +34,16 @@ from hacpo.registry.base import (
     SweepRow,
     SweepView,
 )
+from hacpo.registry.claim import Claiming
+from hacpo.registry.control import Control, News
 from hacpo.registry.database import Clock, Database
+from hacpo.registry.exchange import Exchange
 from hacpo.registry.query import Query
 from hacpo.registry.record import Record
 from hacpo.registry.submit import Submit
 
 
-class Registry(Submit, Record, Query):
+class Registry(Submit, Claiming, Control, Record, Query, Exchange):
     """One registry, open; `Registry.open` makes it."""
 
     def __init__(self, database: Database) -> None:
@@ -78,12 +88,17 @@ class Registry(Submit, Record, Query):
 
 
 __all__ = [
+    "CANCEL",
     "CANCELLED",
     "DONE",
     "FAILED",
     "LOST",
+    "PAUSE",
+    "PAUSED",
     "QUEUED",
+    "RUN",
     "RUNNING",
+    "STOP",
     "AgentView",
     "CellDetail",
     "CellView",
@@ -91,6 +106,8 @@ __all__ = [
     "Claim",
     "CostRow",
     "EvaluationRow",
+    "News",
+    "QueueRow",
     "Registry",
     "RunView",
     "StateCounts",

@@ -8,6 +8,15 @@ column and combination for a shared cell.
 has passed, the cell counts as queued again (or as failed, kind `lost`, when no attempts are left),
 in every view and for the next claim. Submitting a sweep again puts its failed cells back to queued.
 
+**Pausing, cancelling.** A sweep is wanted (`run`), paused or cancelled. A cell is worked on while
+any of its sweeps wants it; otherwise it is not claimed, and shows as paused or cancelled while it
+waits. Nothing is written into cells, so resuming a sweep is one update. Who holds a cell that is no
+longer wanted learns it from `heartbeat` and hands it back at its next step boundary.
+
+**Order.** `claim` serves sweeps by priority (larger first), then the owner with the fewest running
+cells, then age; within a sweep its own order. A failed attempt is repeated after a pause that
+doubles with each.
+
 **Attempts.** A claim takes one cell, raises its fencing token and opens a run. It is atomic: of any
 number of processes exactly one gets the cell. What a claim's holder writes is accepted only while
 its token is the cell's; otherwise `LeaseLostError`, and the holder must stop. Each accepted write
@@ -38,6 +47,14 @@ CANCELLED = "cancelled"
 LOST = "lost"
 """The error kind of an attempt whose lease passed."""
 
+RUN = "run"
+PAUSE = "pause"
+CANCEL = "cancel"
+STOP = "stop"
+"""What a holder is asked for; the last is for its attempt alone, others may take the cell."""
+PAUSED = "paused"
+"""The state that people see of a queued cell that no sweep wants now; or CANCELLED."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateCounts:
@@ -46,16 +63,24 @@ class StateCounts:
     queued: int = 0
     """Claimable, those with a passed lease included."""
     running: int = 0
+    paused: int = 0
+    cancelled: int = 0
     done: int = 0
     failed: int = 0
 
     @property
     def total(self) -> int:
-        return self.queued + self.running + self.done + self.failed
+        return self.waiting + self.running + self.done + self.failed
+
+    @property
+    def waiting(self) -> int:
+        """Neither running nor ended, whether or not anybody wants them now."""
+        return self.queued + self.paused + self.cancelled
 
     @property
     def unfinished(self) -> int:
-        return self.queued + self.running
+        """What will still change, of itself or once the sweep is resumed."""
+        return self.queued + self.running + self.paused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +89,7 @@ class SubmitCounts:
 
     new: int
     queued: int
-    """Already waiting."""
+    """Already waiting, paused and cancelled ones included."""
     running: int
     done: int
     failed: int
@@ -92,6 +117,10 @@ class Claim:
     config: dict[str, Any]
     agents: dict[str, dict[str, str]]
     """agent -> {model, identity}, in the order of the submission."""
+    sweep: str
+    """For which it was claimed; empty if the cell was asked for by its key."""
+    offline: bool
+    """That sweep does not contact MLflow."""
     mlflow_run_id: str | None
     """Of an earlier attempt, to be continued."""
     mlflow_agent_run_ids: dict[str, str]
@@ -108,9 +137,38 @@ class SweepRow:
     submitted: datetime
     """The latest submission."""
     priority: int
+    wanted: str
+    """run, pause or cancel."""
+    offline: bool
     prefect_flow_run_id: str | None
     mlflow_experiment_url: str | None
     counts: StateCounts
+
+    @property
+    def state(self) -> str:
+        """Of the sweep as a whole: cancelled, paused, running, queued, failed or done."""
+        counts = self.counts
+        if self.wanted != RUN and counts.waiting + counts.running:
+            return CANCELLED if self.wanted == CANCEL else PAUSED
+        if counts.running:
+            return RUNNING
+        if counts.waiting:
+            return QUEUED
+        return FAILED if counts.failed else DONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """A cell that waits for a process."""
+
+    key: str
+    label: str
+    sweep: str
+    """For which it would be claimed."""
+    owner: str
+    priority: int
+    gpus: int
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +214,9 @@ class CellView:
     error_kind: str | None
     holder: str | None
     """While it runs, and if stale."""
+    gpus: int
+    not_before: datetime | None
+    """A failed attempt is not repeated earlier."""
     host: str | None
     """This and the following: of the latest attempt."""
     pid: int | None

@@ -78,6 +78,7 @@ def insert_cells(
             "combination_id": combinations[_combination_key(spec)],
             "config": spec.config,
             "rollouts_planned": spec.rollouts,
+            "gpus": spec.gpus,
             **start,
         }
         for spec in specs

@@ -1,129 +1,47 @@
-"""Executing: claims, leases, and how an attempt ends."""
+"""Executing: what the holder of a claim does with its lease, and how an attempt ends."""
 
 import contextlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from hacpo.errors import LeaseLostError
 from hacpo.registry import states
-from hacpo.registry.base import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Claim
+from hacpo.registry.base import CANCELLED, DONE, FAILED, LOST, QUEUED, RUNNING, STOP, Claim
 from hacpo.registry.database import Database
-from hacpo.registry.models import Cell, CellAgent, Run, Sweep, SweepCell
+from hacpo.registry.models import Cell, Run
 
 _MESSAGE_LIMIT = 2000
+BACKOFF_SECONDS = 10.0
+BACKOFF_MOST = 600.0
+"""A failed attempt is repeated after the first, doubled with each, at most the second."""
 
 
 class Execute:
-    """What a process does with the cells that it works on."""
+    """What a process does with a cell that it has claimed."""
 
     _database: Database
 
-    def claim(
-        self,
-        holder: str,
-        *,
-        host: str,
-        pid: int,
-        sweep: str | None = None,
-        cell_key: str | None = None,
-        lease_seconds: float = 60,
-        code_version: str = "",
-        prefect_flow_run_id: str | None = None,
-    ) -> Claim | None:
-        """Take the next cell that is queued or whose holder vanished; None if there is none now.
-
-        Args:
-            holder: who takes it, for people.
-            host: machine of the process.
-            pid: process.
-            sweep: only its cells, in its order; otherwise every sweep's, by priority and age.
-            cell_key: only this cell.
-            lease_seconds: how long the claim is good without a write or a heartbeat.
-            code_version: recorded beside the run.
-            prefect_flow_run_id: of the flow that works on it.
-        Raises:
-            RegistryError: no such sweep or cell.
-        """
-        with self._database.writing() as connection:
-            now = self._database.now(connection)
-            states.fail_exhausted(connection, now)
-            row = connection.execute(
-                update(Cell)
-                .where(Cell.id == _next_cell(sweep, cell_key, now).scalar_subquery())
-                .values(
-                    state=RUNNING,
-                    attempts=Cell.attempts + 1,
-                    lease_holder=holder,
-                    lease_token=Cell.lease_token + 1,
-                    lease_until=now + timedelta(seconds=lease_seconds),
-                    activity="",
-                    error=None,
-                    error_kind=None,
-                )
-                .returning(
-                    Cell.id,
-                    Cell.key,
-                    Cell.label,
-                    Cell.config,
-                    Cell.attempts,
-                    Cell.lease_token,
-                    Cell.mlflow_run_id,
-                )
-            ).one_or_none()
-            if row is None:
-                _check_names(connection, sweep, cell_key)
-                return None
-            states.close_lost_runs(connection, [row.id], now)
-            run = connection.execute(
-                insert(Run)
-                .values(
-                    cell_id=row.id,
-                    token=row.lease_token,
-                    attempt=row.attempts,
-                    state=RUNNING,
-                    holder=holder,
-                    host=host,
-                    pid=pid,
-                    code_version=code_version,
-                    prefect_flow_run_id=prefect_flow_run_id,
-                    started=now,
-                    heartbeat=now,
-                )
-                .returning(Run.id)
-            ).scalar_one()
-            agents = connection.execute(
-                select(
-                    CellAgent.agent, CellAgent.model, CellAgent.identity, CellAgent.mlflow_run_id
-                )
-                .where(CellAgent.cell_id == row.id)
-                .order_by(CellAgent.position)
-            ).all()
-        return Claim(
-            cell_key=row.key,
-            cell_id=row.id,
-            run_db_id=run,
-            attempt=row.attempts,
-            token=row.lease_token,
-            holder=holder,
-            lease_seconds=lease_seconds,
-            label=row.label,
-            config=row.config,
-            agents={a.agent: {"model": a.model, "identity": a.identity} for a in agents},
-            mlflow_run_id=row.mlflow_run_id,
-            mlflow_agent_run_ids={a.agent: a.mlflow_run_id for a in agents if a.mlflow_run_id},
-        )
-
     def heartbeat(
         self, claim: Claim, *, activity: str | None = None, steps_done: int | None = None
-    ) -> bool:
-        """Renew the lease, and tell what goes on; False if the cell is no longer this claim's."""
+    ) -> str:
+        """Renew the lease, and tell what goes on.
+
+        Returns:
+            `run`: go on; `pause`, `cancel` or `stop`: hand the cell back at the next step boundary;
+            `lost`: the cell is no longer this claim's.
+        """
         told = {"activity": activity, "steps_done": steps_done}
         values = {column: value for column, value in told.items() if value is not None}
         with self._database.writing() as connection:
-            return renew(connection, claim, self._database.now(connection), **values)
+            if not renew(connection, claim, self._database.now(connection), **values):
+                return LOST
+            own = select(Run.wanted).where(Run.id == claim.run_db_id)
+            if connection.execute(own).scalar_one() == STOP:
+                return STOP
+            return states.wanted_of(connection, claim.cell_id)
 
     def start_step_total(
         self, claim: Claim, steps_total: int, *, device: str | None = None
@@ -156,7 +74,10 @@ class Execute:
         with self._holding(claim) as (connection, now):
             left = select(Cell.attempts < Cell.max_attempts).where(Cell.id == claim.cell_id)
             again = requeue and connection.execute(left).scalar_one()
-            after = {"state": QUEUED} if again else {"state": FAILED, "finished": now}
+            pause = timedelta(seconds=min(BACKOFF_SECONDS * 2 ** (claim.attempt - 1), BACKOFF_MOST))
+            after: dict[str, Any] = {"state": QUEUED, "not_before": now + pause}
+            if not again:
+                after = {"state": FAILED, "finished": now}
             _end(connection, claim, now, {**after, **reason}, {"state": FAILED, **reason})
         return again
 
@@ -165,21 +86,6 @@ class Execute:
         with self._holding(claim) as (connection, now):
             back = {"state": QUEUED, "attempts": Cell.attempts - 1}
             _end(connection, claim, now, back, {"state": CANCELLED})
-
-    def end_lease(self, cell_key: str, holder: str) -> bool:
-        """Let a cell be claimed at once: its holder is known to be dead (its process is gone).
-
-        Returns:
-            Whether that holder still had it.
-        """
-        with self._database.writing() as connection:
-            now = self._database.now(connection)
-            ended = connection.execute(
-                update(Cell)
-                .where(Cell.key == cell_key, Cell.lease_holder == holder, Cell.state == RUNNING)
-                .values(lease_until=now - timedelta(seconds=1))
-            )
-        return ended.rowcount == 1
 
     @contextlib.contextmanager
     def _holding(self, claim: Claim) -> Iterator[tuple[Connection, datetime]]:
@@ -218,27 +124,6 @@ def set_cell(connection: Connection, claim: Claim, **values: Any) -> None:
     connection.execute(update(Cell).where(Cell.id == claim.cell_id).values(**values))
 
 
-def _next_cell(sweep: str | None, cell_key: str | None, now: datetime) -> Select[int]:
-    """Locks its row on PostgreSQL and passes over rows that others have locked."""
-    query = select(Cell.id).where(states.is_claimable(now))
-    if cell_key is not None:
-        query = query.where(Cell.key == cell_key)
-    if sweep is not None or cell_key is None:
-        query = query.join(SweepCell, SweepCell.cell_id == Cell.id)
-        query = query.join(Sweep, Sweep.id == SweepCell.sweep_id)
-        query = query.order_by(Sweep.priority.desc(), Sweep.id, SweepCell.position)
-    if sweep is not None:
-        query = query.where(Sweep.name == sweep)
-    return query.limit(1).with_for_update(of=Cell, skip_locked=True)
-
-
-def _check_names(connection: Connection, sweep: str | None, cell_key: str | None) -> None:
-    if sweep is not None:
-        states.sweep_id(connection, sweep)
-    if cell_key is not None:
-        states.cell_id(connection, cell_key)
-
-
 def _end(
     connection: Connection,
     claim: Claim,
@@ -246,6 +131,6 @@ def _end(
     cell: dict[str, Any],
     run: dict[str, Any],
 ) -> None:
-    free = {"lease_holder": None, "lease_until": None, "activity": ""}
+    free = {"lease_holder": None, "lease_until": None, "lease_owner": None, "activity": ""}
     set_cell(connection, claim, **free, **cell)
     connection.execute(update(Run).where(Run.id == claim.run_db_id).values(ended=now, **run))

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA = "0001"
+SCHEMA = "0002"
 """The newest migration; opening a registry compares it before Alembic is imported."""
 
 
@@ -102,6 +102,11 @@ class Sweep(Base):
     priority: Mapped[int]
     prefect_flow_run_id: Mapped[str | None]
     mlflow_experiment_url: Mapped[str | None]
+    wanted: Mapped[str]
+    """run, pause or cancel."""
+    offline: Mapped[bool]
+    told: Mapped[str | None]
+    """The latest news that people were told: failing, done, failed, cancelled."""
 
 
 class Combination(Base):
@@ -136,6 +141,11 @@ class Cell(Base):
     lease_token: Mapped[int]
     """Raised by each claim, never lowered."""
     lease_until: Mapped[datetime | None]
+    lease_owner: Mapped[str | None]
+    """Owner of the sweep for which it was claimed."""
+    not_before: Mapped[datetime | None]
+    """A failed attempt is not repeated earlier."""
+    gpus: Mapped[int]
     steps_done: Mapped[int]
     steps_total: Mapped[int]
     rollouts_done: Mapped[int] = mapped_column(BigInteger)
@@ -182,12 +192,14 @@ class Run(Base):
     token: Mapped[int]
     attempt: Mapped[int]
     state: Mapped[str]
+    wanted: Mapped[str]
+    """run, or stop: this attempt alone is to hand its cell back."""
     holder: Mapped[str]
     host: Mapped[str]
     pid: Mapped[int]
     device: Mapped[str | None]
     code_version: Mapped[str]
-    prefect_flow_run_id: Mapped[str | None]
+    prefect_flow_run_id: Mapped[str | None] = mapped_column(index=True)
     mlflow_run_id: Mapped[str | None]
     started: Mapped[datetime]
     heartbeat: Mapped[datetime]

@@ -17,7 +17,17 @@ from sqlalchemy import (
 )
 
 from hacpo.errors import RegistryError
-from hacpo.registry.base import FAILED, LOST, QUEUED, RUNNING
+from hacpo.registry.base import (
+    CANCEL,
+    CANCELLED,
+    FAILED,
+    LOST,
+    PAUSE,
+    PAUSED,
+    QUEUED,
+    RUN,
+    RUNNING,
+)
 from hacpo.registry.models import Cell, Run, Sweep, SweepCell
 
 LOST_MESSAGE = "its process stopped renewing the lease (killed, or its machine went away)"
@@ -33,13 +43,38 @@ def is_claimable(now: datetime) -> ColumnElement[bool]:
     return and_(free, Cell.attempts < Cell.max_attempts)
 
 
+def is_ready(now: datetime) -> ColumnElement[bool]:
+    """Not waiting for its next attempt."""
+    return or_(Cell.not_before.is_(None), Cell.not_before <= now)
+
+
 def state_at(now: datetime) -> ColumnElement[str]:
     """The state that people see: a passed lease is a queued cell, or a failed one."""
+    waiting = or_(Cell.state == QUEUED, and_(is_stale(now), Cell.attempts < Cell.max_attempts))
     return case(
-        (and_(is_stale(now), Cell.attempts < Cell.max_attempts), literal(QUEUED, String)),
+        (and_(waiting, _in_sweep_that_is(PAUSE), ~_in_sweep_that_is(RUN)), literal(PAUSED, String)),
+        (
+            and_(waiting, _in_sweep_that_is(CANCEL), ~_in_sweep_that_is(RUN)),
+            literal(CANCELLED, String),
+        ),
+        (waiting, literal(QUEUED, String)),
         (is_stale(now), literal(FAILED, String)),
         else_=Cell.state,
     )
+
+
+def wanted_of(connection: Connection, cell: int) -> str:
+    """What the holder of a cell is to do: run while any sweep wants it, or none is left."""
+    query = select(Sweep.wanted).join(SweepCell, SweepCell.sweep_id == Sweep.id)
+    found = set(connection.execute(query.where(SweepCell.cell_id == cell)).scalars())
+    if not found or RUN in found:
+        return RUN
+    return PAUSE if PAUSE in found else CANCEL
+
+
+def _in_sweep_that_is(wanted: str) -> ColumnElement[bool]:
+    query = select(literal(1)).select_from(SweepCell).join(Sweep, Sweep.id == SweepCell.sweep_id)
+    return query.where(SweepCell.cell_id == Cell.id, Sweep.wanted == wanted).exists()
 
 
 def close_lost_runs(connection: Connection, cells: Collection[int], now: datetime) -> None:
@@ -70,6 +105,7 @@ def fail_exhausted(connection: Connection, now: datetime) -> None:
             activity="",
             lease_holder=None,
             lease_until=None,
+            lease_owner=None,
         )
         .returning(Cell.id)
     )

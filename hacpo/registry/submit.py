@@ -9,7 +9,16 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from hacpo.errors import RegistryError
 from hacpo.registry import states
-from hacpo.registry.base import DONE, FAILED, QUEUED, RUNNING, SubmitCounts
+from hacpo.registry.base import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    PAUSED,
+    QUEUED,
+    RUN,
+    RUNNING,
+    SubmitCounts,
+)
 from hacpo.registry.cells import CHUNK, Known, cell_ids, insert_cells, known_cells
 from hacpo.registry.database import Database
 from hacpo.registry.models import (
@@ -38,7 +47,8 @@ class Submit:
         config: dict[str, Any],
         cells: Sequence[CellSpec],
         prefect_flow_run_id: str | None = None,
-        priority: int = 0,
+        priority: int | None = None,
+        offline: bool = False,
         max_attempts: int = 3,
         replace: bool = True,
     ) -> SubmitCounts:
@@ -55,9 +65,11 @@ class Submit:
             config: the grid or run as JSON data.
             cells: in the order in which they are to be claimed.
             prefect_flow_run_id: of the submitting flow.
-            priority: among sweeps, larger is claimed first.
+            priority: among sweeps, larger is claimed first; None leaves it, 0 for a new one.
+            offline: its cells do not contact MLflow.
             max_attempts: of cells that are new.
-            replace: the sweep's list becomes these cells; False: they are added to it.
+            replace: the sweep's list becomes these cells, and it is wanted if it was paused or
+                cancelled; False: they are added to it.
         Raises:
             RegistryError: no cells.
         """
@@ -72,15 +84,20 @@ class Submit:
             known = known_cells(connection, distinct, now)
             new = [spec for spec in distinct.values() if spec.key not in known]
             insert_cells(connection, new, max_attempts, now)
-            sweep = _put_sweep(connection, name, owner, config, priority, now)
+            asked: dict[str, Any] = {"owner": owner, "config": config, "offline": offline}
+            if priority is not None:
+                asked["priority"] = priority
+            if replace:
+                asked["wanted"] = RUN
+            sweep = put_sweep(connection, name, asked, now)
             if prefect_flow_run_id is not None:
                 _link(connection, sweep, prefect_flow_run_id=prefect_flow_run_id)
             _refresh(connection, sweep, distinct, known, now)
-            _list_cells(connection, sweep, cells, replace=replace)
+            list_cells(connection, sweep, cells, replace=replace)
         states_found = Counter(cell.state for cell in known.values())
         return SubmitCounts(
             new=len(new),
-            queued=states_found[QUEUED],
+            queued=states_found[QUEUED] + states_found[PAUSED] + states_found[CANCELLED],
             running=states_found[RUNNING],
             done=states_found[DONE],
             failed=states_found[FAILED],
@@ -131,35 +148,35 @@ class Submit:
                 raise RegistryError(
                     f"cell {row.label!r} is held by {row.lease_holder}: stop that run first"
                 )
-            for table in (Step, Checkpoint, EvaluationRecord, Cost):
-                connection.execute(delete(table).where(table.cell_id == found))
-            connection.execute(
-                update(CellAgent).where(CellAgent.cell_id == found).values(mlflow_run_id=None)
-            )
-            _queue_again(connection, [found], now)
-            connection.execute(
-                update(Cell)
-                .where(Cell.id == found)
-                .values(steps_done=0, steps_total=0, rollouts_done=0, mlflow_run_id=None)
-            )
+            forget_cells(connection, [found])
+            queue_again(connection, [found], now)
             return str(row.key)
 
 
-def _put_sweep(
-    connection: Connection,
-    name: str,
-    owner: str,
-    config: dict[str, Any],
-    priority: int,
-    now: datetime,
-) -> int:
-    values = {"owner": owner, "config": config, "priority": priority, "submitted": now}
+def forget_cells(connection: Connection, cells: list[int]) -> None:
+    """Remove what was recorded of these cells; their runs stay listed."""
+    for table in (Step, Checkpoint, EvaluationRecord, Cost):
+        connection.execute(delete(table).where(table.cell_id.in_(cells)))
+    connection.execute(
+        update(CellAgent).where(CellAgent.cell_id.in_(cells)).values(mlflow_run_id=None)
+    )
+    connection.execute(
+        update(Cell)
+        .where(Cell.id.in_(cells))
+        .values(steps_done=0, steps_total=0, rollouts_done=0, mlflow_run_id=None)
+    )
+
+
+def put_sweep(connection: Connection, name: str, asked: dict[str, Any], now: datetime) -> int:
+    """The row of a sweep with these columns; what is not given stays, or is the usual."""
+    values = {**asked, "submitted": now, "told": None}
     updated = connection.execute(
         update(Sweep).where(Sweep.name == name).values(**values).returning(Sweep.id)
     ).scalar_one_or_none()
     if updated is not None:
         return updated
-    inserted = insert(Sweep).values(name=name, created=now, **values).returning(Sweep.id)
+    first = {"priority": 0, "wanted": RUN, "offline": False, **values}
+    inserted = insert(Sweep).values(name=name, created=now, **first).returning(Sweep.id)
     return connection.execute(inserted).scalar_one()
 
 
@@ -176,20 +193,21 @@ def _refresh(
 ) -> None:
     """Queue failed cells again, and give new settings to those that nobody else waits for."""
     failed = [cell.id for cell in known.values() if cell.state == FAILED]
-    _queue_again(connection, failed, now)
+    queue_again(connection, failed, now)
     others = select(SweepCell.cell_id).where(SweepCell.sweep_id != sweep).distinct()
     elsewhere = set(connection.execute(others).scalars()) if known else set()
     for key, cell in known.items():
         spec = specs[key]
         identities = {agent: facts["identity"] for agent, facts in spec.agents.items()}
-        mine = cell.state == FAILED or (cell.state == QUEUED and cell.id not in elsewhere)
+        waits = cell.state in (QUEUED, PAUSED, CANCELLED)
+        mine = cell.state == FAILED or (waits and cell.id not in elsewhere)
         if mine and cell.agents == identities and cell.config != spec.config:
             free = Cell.state == QUEUED
             change = update(Cell).where(Cell.id == cell.id, free).values(config=spec.config)
             connection.execute(change)
 
 
-def _queue_again(connection: Connection, cells: list[int], now: datetime) -> None:
+def queue_again(connection: Connection, cells: list[int], now: datetime) -> None:
     """Cells that nobody holds start over with their attempts; what they recorded stays."""
     for start in range(0, len(cells), CHUNK):
         queued = connection.execute(
@@ -204,6 +222,8 @@ def _queue_again(connection: Connection, cells: list[int], now: datetime) -> Non
                 activity="",
                 lease_holder=None,
                 lease_until=None,
+                lease_owner=None,
+                not_before=None,
                 finished=None,
             )
             .returning(Cell.id)
@@ -211,7 +231,7 @@ def _queue_again(connection: Connection, cells: list[int], now: datetime) -> Non
         states.close_lost_runs(connection, list(queued.scalars()), now)
 
 
-def _list_cells(
+def list_cells(
     connection: Connection, sweep: int, cells: Sequence[CellSpec], *, replace: bool
 ) -> None:
     ids = cell_ids(connection, list({spec.key for spec in cells}))

@@ -7,7 +7,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, select
 
 from hacpo.registry import states
-from hacpo.registry.base import FAILED, LOST, RUNNING, AgentView, CellView, StateCounts, SweepRow
+from hacpo.registry.base import (
+    FAILED,
+    LOST,
+    QUEUED,
+    RUNNING,
+    AgentView,
+    CellView,
+    StateCounts,
+    SweepRow,
+)
 from hacpo.registry.models import Cell, CellAgent, Run, Step, Sweep, SweepCell
 
 RECENT_STEPS = 5
@@ -31,6 +40,8 @@ def sweep_rows(
         Sweep.created,
         Sweep.submitted,
         Sweep.priority,
+        Sweep.wanted,
+        Sweep.offline,
         Sweep.prefect_flow_run_id,
         Sweep.mlflow_experiment_url,
     ).order_by(Sweep.submitted.desc(), Sweep.id.desc())
@@ -82,6 +93,8 @@ def cell_views(
             Cell.error,
             Cell.error_kind,
             Cell.lease_holder,
+            Cell.gpus,
+            Cell.not_before,
             Cell.mlflow_run_id,
             Run.host,
             Run.pid,
@@ -121,6 +134,8 @@ def _cell_view(
         error=states.LOST_MESSAGE if lost else row.error,
         error_kind=LOST if lost else row.error_kind,
         holder=row.lease_holder,
+        gpus=row.gpus,
+        not_before=row.not_before if row.state == QUEUED else None,
         host=row.host,
         pid=row.pid,
         device=row.device,

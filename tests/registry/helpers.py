@@ -32,6 +32,7 @@ def spec(
     method: str = "hacpo",
     threads: int = 1,
     combination: str | None = None,
+    gpus: int = 1,
 ) -> CellSpec:
     """A cell of agents with one-letter names; identity is the letter, doubled."""
     return CellSpec(
@@ -43,6 +44,7 @@ def spec(
         agents={a: {"model": f"model-{a}", "identity": a * 2} for a in agents},
         config={"z": 1, "a": [1.5, None], "threads": threads},
         rollouts=128,
+        gpus=gpus,
     )
 
 

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -24,14 +27,22 @@ from hacpo.registry.address import explain
 from hacpo.registry.database import VERSION_TABLE, Database
 from hacpo.registry.models import SCHEMA, Base, Measure, UtcDateTime
 from hacpo.registry.upgrade import alembic_config
-from tests.registry.helpers import in_four_processes, open_and_count, submit, summary
+from hacpo.types import ProblemScore
+from tests.registry.helpers import (
+    FakeClock,
+    in_four_processes,
+    open_and_count,
+    submit,
+    summary,
+)
 
-NEXT_MIGRATION = """
+FIRST_SCHEMA = Path(__file__).parent.parent / "data" / "registry_0001.db"
+NEXT_MIGRATION = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9001"
+down_revision = "{SCHEMA}"
 
 
 def upgrade():
@@ -119,10 +130,10 @@ def test_an_older_schema_is_upgraded_and_keeps_its_rows(
     registry.record_step(take(), summary(0, {"a": 0.5, "b": 0.5}))
     newer = tmp_path / "migrations"
     shutil.copytree(upgrade.MIGRATIONS, newer, ignore=shutil.ignore_patterns("__pycache__"))
-    (newer / "versions" / "0002_next.py").write_text(NEXT_MIGRATION)
+    (newer / "versions" / "9001_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(upgrade, "MIGRATIONS", newer)
     for module in (upgrade, database_module):
-        monkeypatch.setattr(module, "SCHEMA", "0002")
+        monkeypatch.setattr(module, "SCHEMA", "9001")
 
     assert in_threads(lambda: Registry.open(url).close()) == []
 
@@ -134,6 +145,76 @@ def test_an_older_schema_is_upgraded_and_keeps_its_rows(
         columns = {column["name"] for column in sa.inspect(connection).get_columns("cell")}
     database.close()
     assert "note" in columns
+
+
+def test_a_database_of_the_first_schema_is_upgraded_with_its_data(url: str, tmp_path: Path):
+    old = sqlite3.connect(f"file:{FIRST_SCHEMA}?mode=ro", uri=True)
+    if url.startswith("sqlite"):
+        shutil.copy(FIRST_SCHEMA, Database(url).url.database or "")
+    else:
+        copy_into(url, old)
+    with Registry.open(url, clock=FakeClock()) as registry:
+        old_sweep, over = registry.sweep("old"), registry.sweep("over")
+        assert [cell.state for cell in old_sweep.cells] == ["done", "failed", "running", "queued"]
+        assert (old_sweep.priority, old_sweep.owner, old_sweep.wanted) == (3, "ann", "run")
+        assert [cell.gpus for cell in old_sweep.cells] == [1, 1, 1, 1]
+        assert {row.task: row.mean for row in registry.evaluations("over") if row.step} == {
+            "held_out": 0.75
+        }
+        assert registry.problem_scores(
+            "k1", agent="a", step=2, task="held_out", protocol="avg@2"
+        ) == [
+            ProblemScore(problem_id="p2", scores=[1.0, 0.0]),
+            ProblemScore(problem_id="p1", scores=[0.0, 0.0]),
+        ]
+        detail = registry.cell("k1")
+        assert [run.prefect_flow_run_id for run in detail.runs] == ["f-1"]
+        assert [row.path for row in detail.checkpoints] == ["/runs/k1/2"]
+        assert detail.cell.agents["b"].mlflow_run_id == "m-b"
+        assert [row.rollouts_consumed for row in registry.costs("old")] == [256]
+        # What had ended before is no news; what goes on works as ever.
+        assert [news.sweep.name for news in registry.news()] == ["old"]
+        assert over.state == "done"
+        claim = registry.claim("new", host="box", pid=1)
+        assert claim is not None
+        assert claim.cell_key == "k4"
+        registry.finish(claim)
+    old.close()
+
+
+def copy_into(url: str, old: sqlite3.Connection) -> None:
+    """PostgreSQL at the first schema, with the rows of the SQLite file."""
+    database = Database(url)
+    with database.writing() as connection:
+        command.upgrade(alembic_config(connection), "0001")
+        tables = sa.MetaData()
+        tables.reflect(connection)
+        for table in tables.sorted_tables:
+            if table.name == VERSION_TABLE:
+                continue
+            columns = {column.name: column.type for column in table.columns}
+            rows = old.execute(f"SELECT {', '.join(columns)} FROM {table.name}").fetchall()
+            for row in rows:
+                values = {
+                    name: converted(value, columns[name])
+                    for name, value in zip(columns, row, strict=True)
+                }
+                connection.execute(sa.insert(table).values(**values))
+            if "id" in columns:
+                sequence = f"pg_get_serial_sequence('{table.name}', 'id')"
+                connection.execute(
+                    sa.text(f"SELECT setval({sequence}, (SELECT max(id) FROM {table.name}))")
+                )
+    database.close()
+
+
+def converted(value: object, kind: sa.types.TypeEngine[Any]) -> object:
+    """SQLite keeps times and JSON as text."""
+    if isinstance(value, str) and isinstance(kind, sa.DateTime):
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
+    if isinstance(value, str) and isinstance(kind, sa.JSON):
+        return json.loads(value)
+    return value
 
 
 def test_an_unknown_older_schema_is_refused(registry, url: str):

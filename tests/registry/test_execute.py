@@ -57,7 +57,7 @@ def test_a_claim_is_visible_to_people(registry, take, clock: FakeClock):
     submit(registry, "k")
     claim = take("ann@box", code_version="abc", prefect_flow_run_id="flow-9")
     registry.start_step_total(claim, 58, device="cuda:0")
-    assert registry.heartbeat(claim, activity="sampling", steps_done=20)
+    assert registry.heartbeat(claim, activity="sampling", steps_done=20) == "run"
     clock.advance(12)
     (cell,) = registry.sweep("sweep").cells
     assert (cell.state, cell.holder, cell.host, cell.pid) == ("running", "ann@box", "box", 7)
@@ -82,7 +82,7 @@ def test_a_lease_that_passed_gives_the_cell_to_another_and_refuses_the_old_holde
     new = take("new")
 
     assert (new.attempt, new.token) == (2, 2)
-    assert not registry.heartbeat(old)
+    assert registry.heartbeat(old) == "lost"
     refused = [
         lambda: registry.start_step_total(old, 9),
         lambda: registry.record_step(old, summary(0, {"a": 0.0, "b": 0.0})),
@@ -101,7 +101,7 @@ def test_a_lease_that_passed_gives_the_cell_to_another_and_refuses_the_old_holde
         with pytest.raises(LeaseLostError, match="no longer held by old"):
             write()
     assert {row.reward_mean for row in registry.step_rows("k")} == {0.25}
-    assert registry.heartbeat(new)
+    assert registry.heartbeat(new) == "run"
     lost, running = registry.cell("k").runs
     assert (lost.state, lost.error_kind, running.state) == ("failed", "lost", "running")
     assert lost.ended == clock.time
@@ -113,7 +113,7 @@ def test_a_holder_that_nobody_replaced_may_go_on_after_its_lease_passed(
     submit(registry, "k")
     claim = take()
     clock.advance(300)
-    assert registry.heartbeat(claim)
+    assert registry.heartbeat(claim) == "run"
     assert take("other") is None
     registry.finish(claim)
 
@@ -142,9 +142,14 @@ def test_a_cell_whose_last_lease_passed_is_failed_as_lost(registry, take, clock:
     assert [run.error_kind for run in registry.cell("k").runs] == ["lost"] * 3
 
 
-def test_a_failure_is_tried_again_until_no_attempts_are_left(registry, take):
+def test_a_failure_is_tried_again_until_no_attempts_are_left(registry, take, clock: FakeClock):
     submit(registry, "k")
-    outcomes = [registry.fail(take(), "crash", "worker died", requeue=True) for _ in range(3)]
+    outcomes = []
+    for pause in (10, 20, 40):
+        outcomes.append(registry.fail(take(), "crash", "worker died", requeue=True))
+        clock.advance(pause - 1)
+        assert take() is None
+        clock.advance(1)
     assert outcomes == [True, True, False]
     assert take() is None
     (cell,) = registry.sweep("sweep").cells
@@ -163,7 +168,7 @@ def test_a_released_cell_is_queued_and_its_attempt_is_not_counted(registry, take
         claim = take()
         assert claim.attempt == 1
         registry.release(claim)
-    assert not registry.heartbeat(claim)
+    assert registry.heartbeat(claim) == "lost"
     assert take().token == 6
     assert [run.state for run in registry.cell("k").runs] == ["cancelled"] * 5 + ["running"]
 
@@ -173,18 +178,19 @@ def test_a_finished_cell_is_not_claimed_again(registry, take):
     claim = take()
     registry.finish(claim)
     assert take() is None
-    assert not registry.heartbeat(claim)
+    assert registry.heartbeat(claim) == "lost"
     (cell,) = registry.sweep("sweep").cells
     assert (cell.state, cell.holder, cell.heartbeat_age) == ("done", None, None)
     assert cell.ended is not None
 
 
-def test_a_later_attempt_continues_the_mlflow_runs_of_an_earlier_one(registry, take):
+def test_a_later_attempt_continues_the_mlflow_runs_of_an_earlier_one(registry, take, clock):
     submit(registry, "k")
     claim = take()
     assert (claim.mlflow_run_id, claim.mlflow_agent_run_ids) == (None, {})
     registry.record_tracking(claim, "parent", {"a": "child-a", "b": "child-b"})
     registry.fail(claim, "crash", "died", requeue=True)
+    clock.advance(10)
     again = take()
     assert again.mlflow_run_id == "parent"
     assert again.mlflow_agent_run_ids == {"a": "child-a", "b": "child-b"}

@@ -102,7 +102,7 @@ def test_queued_and_failed_cells_take_the_new_settings_and_running_ones_keep_the
     registry.register_sweep("sweep", owner="ann", config={}, cells=cells)
     threads = {key: registry.cell(key).config["threads"] for key in ("running", "failed", "queued")}
     assert threads == {"running": 1, "failed": 4, "queued": 4}
-    assert registry.heartbeat(held)
+    assert registry.heartbeat(held) == "run"
 
 
 def test_settings_of_a_cell_that_another_sweep_waits_for_are_left_alone(registry):
@@ -160,7 +160,7 @@ def test_a_held_cell_is_not_cleared_and_an_abandoned_one_is(registry, take, cloc
         registry.clear_cell("k")
     clock.advance(61)
     assert registry.clear_cell("k") == "k"
-    assert not registry.heartbeat(claim)
+    assert registry.heartbeat(claim) == "lost"
 
 
 def test_clearing_an_unknown_cell_forgets_nothing(registry):
