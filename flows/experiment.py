@@ -1,18 +1,22 @@
-"""`hacpo-experiment`: works on a sweep's cells, one after another, in one warm process."""
+"""`hacpo-experiment`: works on cells of the queue, one after another, in one warm process."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
+from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.links import artifact_key, cell_links, mlflow_experiment_url
-from flows.parameters import AtLeastOne, Text
+from flows.parameters import AtLeastOne, NotNegative
 from hacpo.errors import HacpoError, LeaseLostError
 from hacpo.places import default_registry_url
 from hacpo.registry import Claim, Registry
@@ -20,42 +24,54 @@ from hacpo.registry import Claim, Registry
 
 @flow(name="hacpo-experiment", retries=0, persist_result=False)
 def hacpo_experiment(
-    sweep: Text,
+    sweep: str = "",
     limit: AtLeastOne = 1,
-    offline: bool = False,
+    gpus: NotNegative | None = None,
 ) -> State[Any]:
-    """Claim cells of a sweep and train them.
+    """Claim cells of the queue and train them.
 
     Args:
-        sweep: Name of a registered sweep.
+        sweep: Only cells of this sweep; otherwise of all, in the registry's order.
         limit: Cells to work on at most; the run ends earlier when none is left.
-        offline: Don't contact MLflow; its events stay in the run's folder.
+        gpus: Only cells that want so many devices.
     """
     # Loads torch: the deployment must not, and a grid's process imports this package too.
     from flows.phases import PREFECT
-    from hacpo.work import claim_cell, work_on
+    from hacpo.work import PATIENCE_SECONDS, claim_cell, work_on
 
     log = get_run_logger()
+    run_id = flow_run.get_id()
     done, failed = 0, []
     with Registry.open(default_registry_url()) as registry:
+        registry.wait_for_database(PATIENCE_SECONDS)
         for _ in range(limit):
-            claim = claim_cell(registry, sweep=sweep, prefect_flow_run_id=flow_run.get_id())
+            claim = claim_cell(registry, sweep=sweep or None, gpus=gpus, prefect_flow_run_id=run_id)
             if claim is None:
                 break
-            _rename(f"{claim.label} ({sweep})")
+            with _told(log):
+                _rename(f"{claim.label} ({claim.sweep})")
             log.info("%s: attempt %d", claim.label, claim.attempt)
             try:
-                work_on(registry, claim, phases=PREFECT, offline=offline)
-                done += 1
+                done += work_on(registry, claim, phases=PREFECT, offline=claim.offline)
             except LeaseLostError as error:  # someone else works on it now
                 log.warning("%s", error)
             except Exception as error:
                 log.log(logging.ERROR, "%s: %s", claim.label, error, exc_info=_surprising(error))
                 failed.append(f"{claim.label}: {_one_line(error)}")
-            _link(registry, sweep, claim)
+            with _told(log):
+                _link(registry, claim)
     if failed:
         return Failed(message="; ".join(failed))
     return Completed(message=f"{done} cells done" if done else "no cell was left to work on")
+
+
+@contextlib.contextmanager
+def _told(log: "logging.Logger | logging.LoggerAdapter[logging.Logger]") -> Iterator[None]:
+    """Prefect's pages are for people: training goes on without its server."""
+    try:
+        yield
+    except (httpx.HTTPError, PrefectException, OSError) as error:
+        log.warning("Prefect was not told: %s", error)
 
 
 def _surprising(error: Exception) -> bool:
@@ -74,12 +90,12 @@ def _rename(name: str) -> None:
             client.update_flow_run(UUID(flow_run_id), name=name)
 
 
-def _link(registry: Registry, sweep: str, claim: Claim) -> None:
+def _link(registry: Registry, claim: Claim) -> None:
     """Show what became of the cell, and where its curves are."""
     cell = registry.cell(claim.cell_key).cell
     config = claim.config
     links = cell_links(cell, mlflow_experiment_url(config["name"], config["tracking"]["uri"]))
-    lines = [f"**{claim.label}** of sweep {sweep}: {cell.state}", *links.values()]
+    lines = [f"**{claim.label}** of sweep {claim.sweep}: {cell.state}", *links.values()]
     create_markdown_artifact(
-        key=artifact_key("cell", sweep, claim.cell_key[:12]), markdown="\n\n".join(lines)
+        key=artifact_key("cell", claim.cell_key[:12]), markdown="\n\n".join(lines)
     )

@@ -1,37 +1,56 @@
-"""`hacpo-grid`: expands a grid into cells, queues them, supervises the experiments, reports."""
+"""`hacpo-grid`: expands a grid into cells, queues them, waits for them, reports."""
 
-import os
+import logging
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_markdown_artifact
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Cancelled, Completed, Failed
 
-from flows.links import artifact_key, cell_table, mlflow_experiment_url
-from flows.parameters import AtLeastOne, Methods, Override, Seeds, Text
-from flows.runs import cancel_experiments, cancel_waiting
-from flows.supervise import NobodyTakesCellsError, Supervisor
+from flows.feed import Feeder, NobodyTakesCellsError
+from flows.parameters import AtLeastOne, Methods, Name, Override, Seeds, Text
+from flows.reports import link_mlflow, publish_report
 from hacpo.cells import expand
-from hacpo.errors import HacpoError
+from hacpo.errors import HacpoError, RegistryError
 from hacpo.places import default_registry_url, home
-from hacpo.preflight import preflight, tracking_uri
+from hacpo.preflight import check_size, preflight, tracking_uri
 from hacpo.presets import load_grid
-from hacpo.registry import Registry, SweepView
+from hacpo.registry import CANCEL, Registry, SweepView
+
+LOOK_SECONDS = 1.5
+RETRY_SECONDS = 3.0
+PATIENCE_SECONDS = 900.0
+"""How long registry and Prefect may be away."""
+
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
-@flow(name="hacpo-grid", retries=0, persist_result=False, on_cancellation=[cancel_experiments])
+def cancel_sweep(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
+    """Hook of a cancelled grid: its sweep is cancelled, as by `hacpo sweep cancel`."""
+    with Registry.open(default_registry_url()) as registry:
+        for sweep in registry.sweeps():
+            if sweep.prefect_flow_run_id == str(flow_run.id):
+                registry.want(sweep.name, CANCEL)
+
+
+@flow(name="hacpo-grid", retries=0, persist_result=False, on_cancellation=[cancel_sweep])
 def hacpo_grid(
     config: Text = "configs/embedded/grid.yaml",
     methods: Methods | None = None,
     seeds: Seeds | None = None,
     steps: AtLeastOne | None = None,
     overrides: list[Override] | None = None,
+    name: Name | None = None,
+    priority: int | None = None,
+    owner: str = "",
     runs: AtLeastOne | None = None,
     cells_per_run: AtLeastOne = 12,
-    owner: str = "",
     offline: bool = False,
+    many: bool = False,
 ) -> State[Any]:
     """Run a table of trainings; cells that the registry knows as done are not run again.
 
@@ -41,16 +60,20 @@ def hacpo_grid(
         seeds: Instead of the file's.
         steps: Instead of the file's.
         overrides: Further settings, each dotted.key=value.
-        runs: Experiment runs at the same time; default: HACPO_SLOTS, else 2.
+        name: Of the sweep, instead of the file's.
+        priority: Sweeps of a larger one are served first; default 0.
+        owner: Who asks; owners take turns.
+        runs: Cells of this sweep that run at the same time, at most.
         cells_per_run: Cells that one experiment run works on, one after another.
-        owner: Who asks; shown by `hacpo status`.
         offline: Don't contact MLflow.
+        many: Yes, more than 10,000 cells.
     """
     log = get_run_logger()
-    changed = {"grid.methods": methods, "grid.seeds": seeds, "steps": steps}
+    changed = {"grid.methods": methods, "grid.seeds": seeds, "steps": steps, "name": name}
     changes = [f"{key}={value}" for key, value in changed.items() if value is not None]
     try:
         grid = load_grid(config, [*changes, *(overrides or [])])
+        check_size(grid, confirmed=many, how="the parameter many=true")
         cells = expand(grid, home())
         preflight(grid, home(), offline=offline)
         with Registry.open(default_registry_url()) as registry:
@@ -60,41 +83,49 @@ def hacpo_grid(
                 config=grid.model_dump(mode="json"),
                 cells=cells,
                 prefect_flow_run_id=flow_run.get_id(),
-            )
-            log.info("sweep %s: %d cells, %d done", grid.name, counts.total, counts.done)
-            supervisor = Supervisor(
-                registry=registry,
-                sweep=grid.name,
-                runs=runs or int(os.environ.get("HACPO_SLOTS", 2)),
-                cells_per_run=cells_per_run,
+                priority=priority,
                 offline=offline,
-                log=log,
+                max_running=runs,
             )
-            for view in supervisor.views():
-                _link(registry, view, tracking_uri(grid))
-            cancel_waiting(grid.name)
-            return _report(registry, registry.sweep(grid.name))
+            log.info("sweep %s: %s", grid.name, counts)
+            feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
+            for view in _views(registry, grid.name, feeder, log):
+                link_mlflow(registry, view, tracking_uri(grid))
+            feeder.cancel_waiting()
+            view = registry.sweep(grid.name)
+            publish_report(registry, view)
+            return _end(view)
     except (HacpoError, NobodyTakesCellsError) as error:
         log.error("%s", error)
         return Failed(message=str(error))
 
 
-def _link(registry: Registry, view: SweepView, uri: str | None) -> None:
-    """Note the experiment's page as soon as MLflow has it."""
-    if view.mlflow_experiment_url is None and (view.counts.running or view.counts.done):
-        url = mlflow_experiment_url(view.name, uri)
-        if url is not None:
-            registry.link_sweep(view.name, mlflow_experiment_url=url)
+def _views(registry: Registry, sweep: str, feeder: Feeder, log: Log) -> Iterator[SweepView]:
+    """The sweep at every look, the last time when it is finished."""
+    registry.wait_for_database(PATIENCE_SECONDS)
+    well = time.monotonic()
+    while True:
+        try:
+            view = registry.sweep(sweep)
+            if view.counts.unfinished:
+                feeder.look()
+            well = time.monotonic()
+        except (RegistryError, httpx.HTTPError) as error:
+            if time.monotonic() - well > PATIENCE_SECONDS:
+                raise
+            log.warning("asking again in %.0f s: %s", RETRY_SECONDS, error)
+            time.sleep(RETRY_SECONDS)
+            continue
+        yield view
+        if not view.counts.unfinished:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
-def _report(registry: Registry, view: SweepView) -> State[Any]:
-    from hacpo.report import sweep_report  # not free to load
-
-    report = sweep_report(registry, view.name).markdown()
-    create_markdown_artifact(
-        key=artifact_key("report", view.name), markdown=f"{report}\n\n{cell_table(view)}"
-    )
+def _end(view: SweepView) -> State[Any]:
     failed = [f"{cell.label} ({cell.error})" for cell in view.cells if cell.state == "failed"]
+    if view.state == "cancelled":
+        return Cancelled(message=f"cancelled with {view.counts.done} of {len(view.cells)} done")
     if failed:
         return Failed(message=f"{len(failed)} of {len(view.cells)} cells: {'; '.join(failed)}")
     return Completed(message=f"{len(view.cells)} cells done")

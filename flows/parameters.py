@@ -5,7 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 AtLeastOne = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
 Override = Annotated[str, Field(pattern=r"^[\w.]+=")]
 
 _Seed = Annotated[int, Field(ge=0)]

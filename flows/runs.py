@@ -1,86 +1,79 @@
-"""Experiment runs as Prefect knows them: submit, list, cancel."""
+"""Experiment runs as Prefect knows them: submit, list, end."""
 
+from datetime import datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
-    FlowRunFilterParentFlowRunId,
     FlowRunFilterState,
     FlowRunFilterStateType,
-    FlowRunFilterTags,
 )
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
-from prefect.states import Cancelled, Cancelling
+from prefect.states import Cancelled, Crashed
 
-EXPERIMENT = "hacpo-experiment/hacpo-experiment"
-_LIVE = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING]
-
-
-def runs_to_submit(*, queued: int, idle: int, alive: int, runs: int) -> int:
-    """How many experiment runs to add.
-
-    Args:
-        queued: cells that nobody holds.
-        idle: live runs without a cell, each of which will take one.
-        alive: live runs.
-        runs: wanted at the same time, at most.
-    """
-    return max(0, min(runs - alive, queued - idle))
+FLOW = "hacpo-experiment"
+DEPLOYMENT = f"{FLOW}/{FLOW}"
+_LIVE = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
 
-def submit_run(sweep: str, *, limit: int, offline: bool) -> str:
-    """Queue an experiment run as a subflow of the grid; returns its id."""
+def submit_run(gpus: int, *, limit: int) -> FlowRun:
+    """Queue an experiment run, which will claim cells that want so many devices."""
     run = run_deployment(
-        EXPERIMENT,
-        parameters={"sweep": sweep, "limit": limit, "offline": offline},
+        DEPLOYMENT,
+        parameters={"limit": limit, "gpus": gpus},
+        job_variables={"gpus": gpus},
         timeout=0,
-        tags=[_tag(sweep)],
+        as_subflow=False,  # it works on the cells of any sweep
         idempotency_key=uuid4().hex,  # the client repeats a request that got no answer
     )
     assert isinstance(run, FlowRun)  # a coroutine only within an event loop
-    return str(run.id)
+    return run
 
 
-def live_runs(sweep: str) -> dict[str, FlowRun]:
-    """The sweep's runs that work or will, by id, whoever submitted them."""
-    return {str(run.id): run for run in _live(tags=FlowRunFilterTags(all_=[_tag(sweep)]))}
+def live_runs() -> list[FlowRun]:
+    """Experiment runs that work or will, whoever submitted them."""
+    return _runs(_LIVE)
+
+
+def ended_runs(limit: int) -> list[FlowRun]:
+    """The latest experiment runs that have ended."""
+    return _runs(_ENDED, sort=FlowRunSort.END_TIME_DESC, limit=limit)
 
 
 def is_waiting(run: FlowRun) -> bool:
-    return run.state_type == StateType.SCHEDULED
+    """No worker has started it."""
+    return run.state_type in (StateType.SCHEDULED, StateType.PENDING)
 
 
-def cancel_waiting(sweep: str) -> None:
-    """Cancel runs that no worker has taken yet, when no cell is left for them."""
-    for run in live_runs(sweep).values():
-        if is_waiting(run):
-            _cancel(run, "no cell is left")
+def gpus_of(run: FlowRun) -> int:
+    return int((run.parameters or {}).get("gpus", 1))
 
 
-def cancel_experiments(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
-    """Hook of a cancelled grid: its experiments end too, and hand their cells back.
-
-    The server would see to it within 20 s, but gives up when its SQLite database is busy.
-    """
-    parent = FlowRunFilterParentFlowRunId(any_=[flow_run.id])
-    for run in _live(parent_flow_run_id=parent):
-        _cancel(run, "its grid was cancelled")
+def changed_at(run: FlowRun) -> datetime:
+    """When it came to its present state."""
+    assert run.state is not None
+    return run.state.timestamp
 
 
-def _live(**which: Any) -> list[FlowRun]:
-    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=_LIVE))
+def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:
+    """Write down that a run has ended that will not say so itself."""
+    state: Any = (Cancelled if cancelled else Crashed)(message=why)
     with get_client(sync_client=True) as client:
-        return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state, **which))
+        client.set_flow_run_state(run_id, state, force=True)
 
 
-def _cancel(run: FlowRun, why: str) -> None:
-    end = Cancelled if is_waiting(run) else Cancelling  # what runs is ended by its worker
+def _runs(states: list[StateType], **options: Any) -> list[FlowRun]:
+    kind = FlowRunFilterState(type=FlowRunFilterStateType(any_=states))
     with get_client(sync_client=True) as client:
-        client.set_flow_run_state(run.id, end(message=why))
-
-
-def _tag(sweep: str) -> str:
-    return f"sweep:{sweep}"
+        return client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_run_filter=FlowRunFilter(state=kind),
+            **options,
+        )

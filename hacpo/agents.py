@@ -86,11 +86,12 @@ def build_agents(
         ConfigError: an engine or adapters that cannot be had.
         DataError: a model or tokenizer that cannot be used.
     """
-    device = pick_device(config.device)
-    offloads = device.type != "cpu" if config.offload == "auto" else config.offload
+    devices = pick_devices(config.device)
+    offloads = devices[0].type != "cpu" if config.offload == "auto" else config.offload
     seen: dict[str, int] = {}
     agents = {}
-    for name, agent in sorted(config.agents.items()):
+    for index, (name, agent) in enumerate(sorted(config.agents.items())):
+        device = devices[index % len(devices)]
         origin = resolve_model(agent.model, agent.revision, home(), tell)
         tokens = load_tokens(name, agent, origin)
         policy = load_policy(
@@ -133,6 +134,14 @@ def pick_device(device: str) -> torch.device:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise DataError(f"device is {device!r} but torch sees no GPU; use device: auto or cpu")
     return torch.device(device)
+
+
+def pick_devices(device: str) -> list[torch.device]:
+    """As `pick_device`; of `auto`, every GPU that torch sees, for agents in turn."""
+    first = pick_device(device)
+    if device != "auto" or first.type != "cuda":
+        return [first]
+    return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
 
 def _engine(

@@ -14,7 +14,7 @@ from hacpo.phases.evaluate import read_evaluations
 from hacpo.places import default_registry_url, home, run_folder, run_id_of
 from hacpo.preflight import preflight
 from hacpo.presets import load_run
-from hacpo.registry import Registry
+from hacpo.registry import RUN, Registry
 from hacpo.types import CellSpec, Evaluation, StepSummary
 from hacpo.work import claim_cell, forget_results, work_on
 
@@ -77,9 +77,13 @@ def train(
         registry.register_sweep(
             RUNS, owner="", config={}, cells=[cell], prefect_flow_run_id=None, replace=False
         )
+        registry.want(RUNS, RUN)
         claim = claim_cell(registry, cell_key=cell.key)
         if claim is not None:
-            work_on(registry, claim, offline=offline)
+            if not work_on(registry, claim, offline=offline):
+                raise RegistryError(
+                    f"{cell.label} was asked to stop and has a checkpoint; run it again to go on"
+                )
         else:
             _must_be_done(registry, cell)
     return Result(cell, run_config, run_folder(run_id_of(cell.key)))

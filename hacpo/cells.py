@@ -77,6 +77,7 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
         },
         config=config.model_dump(mode="json"),
         rollouts=rollouts,
+        gpus=config.gpus,
     )
 
 

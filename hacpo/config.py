@@ -55,6 +55,9 @@ class BaseConfig(Config):
     offload: Literal["auto"] | bool = "auto"
     """Whether an agent leaves the device to others while it does nothing: weights and optimizer go
     to the machine's memory, vLLM engines sleep (on a CPU: end). auto: on a GPU."""
+    gpus: int = Field(default=1, ge=0, le=64)
+    """Devices that the run holds while it runs in a pool, where slots are leased; agents are spread
+    over them in turn if device is auto. On a machine without GPU, slots."""
     threads: int = Field(default=1, ge=1)
     """torch threads of one run; more processes than cores times threads is slow."""
 

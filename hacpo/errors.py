@@ -17,12 +17,24 @@ class RegistryError(HacpoError, RuntimeError):
     """The registry cannot be opened, is too new, or refused a write."""
 
 
+class RegistryUnavailableError(RegistryError):
+    """The registry's database does not answer now; the same may work later."""
+
+
 class LeaseLostError(RegistryError):
     """This process no longer holds the cell that it works on; it must stop writing."""
 
 
 class ServiceError(HacpoError, ConnectionError):
     """MLflow or Prefect does not answer where the configuration says it is."""
+
+
+class NotFiniteError(HacpoError, ArithmeticError):
+    """Training has come to numbers that are not finite."""
+
+
+class VerifierError(HacpoError, RuntimeError):
+    """The processes that grade responses cannot be kept alive."""
 
 
 class StorageError(HacpoError, OSError):

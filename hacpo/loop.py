@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hacpo.phases.evaluate import evaluate
-from hacpo.phases.finish import finish_step, record_steps
+from hacpo.phases.finish import checkpoint_here, finish_step, record_steps
 from hacpo.phases.rollout import rollout
 from hacpo.phases.update import update
 from hacpo.phases.verify import verify
@@ -40,16 +40,23 @@ def train_step(run_id: str, step: int, phases: Phases = LOCAL) -> StepSummary:
     return finish_step(run_id, step, started)
 
 
-def train_run(run_id: str, phases: Phases = LOCAL) -> None:
-    """Train to the last step, from wherever the run's newest checkpoint is."""
+def train_run(run_id: str, phases: Phases = LOCAL) -> bool:
+    """Train to the last step, from wherever the run's newest checkpoint is.
+
+    Returns:
+        Whether it came to its end; False: it was asked to stop, and has a checkpoint of here.
+    """
     agents = tuple(sorted(open_run(run_id).agents))
     record_steps(run_id)
     while True:
         run = open_run(run_id)
+        if not run.recorder.is_wanted():
+            checkpoint_here(run_id)
+            return False
         if evaluation_due(run):
             phases.evaluate(run_id, run.state.step, agents)
         if run.config.rule == "initial" or run.state.step >= run.config.steps:
-            return
+            return True
         train_step(run_id, run.state.step, phases)
 
 

@@ -20,7 +20,8 @@ def run_id_of(cell_key: str) -> str:
 
 
 def run_folder(run_id: str) -> Path:
-    return home() / "runs" / run_id
+    """Under HACPO_RUNS, else `home()/runs`; machines that share it resume each other's cells."""
+    return Path(os.environ.get("HACPO_RUNS") or home() / "runs").absolute() / run_id
 
 
 def default_registry_url() -> str:

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from hacpo.config import BaseConfig
-from hacpo.errors import StorageError
+from hacpo.config import JOINT_METHODS, BaseConfig, GridConfig
+from hacpo.errors import ConfigError, StorageError
 from hacpo.extras import require
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
@@ -42,6 +42,33 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
 
         for name, agent in given.items():
             load_tokens(name, agent, resolve_model(agent.model, agent.revision, home))
+
+
+MANY_CELLS = 10_000
+
+
+def check_size(grid: GridConfig, *, confirmed: bool, how: str) -> None:
+    """Refuse a grid that is surely larger than meant.
+
+    Args:
+        grid: checked.
+        confirmed: it is meant so.
+        how: what confirms it, e.g. `--yes`.
+    Raises:
+        ConfigError: more than MANY_CELLS trainings and not confirmed.
+    """
+    section = grid.grid
+    columns = [*section.methods, *(variant.method for variant in section.variants.values())]
+    singles = sum(len(members) for members in section.combinations)
+    joint = sum(method in JOINT_METHODS for method in columns)
+    each = joint * len(section.combinations) + (len(columns) - joint) * singles
+    cells = each * len(section.seeds)
+    if cells > MANY_CELLS and not confirmed:
+        raise ConfigError(
+            f"grid {grid.name!r} has up to {cells:,} cells ({len(columns)} methods, "
+            f"{len(section.combinations)} combinations, {len(section.seeds)} seeds): "
+            f"confirm with {how} if that is meant"
+        )
 
 
 def tracking_uri(config: BaseConfig) -> str | None:

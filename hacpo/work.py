@@ -1,14 +1,11 @@
 """Working on a cell: claim it, keep its lease, train it, record it, finish or hand it back."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -16,13 +13,15 @@ import yaml
 from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import Written, model_folder
 from hacpo.config import RunConfig
-from hacpo.errors import HacpoError, LeaseLostError, StorageError
+from hacpo.errors import HacpoError, LeaseLostError
+from hacpo.failures import classify
+from hacpo.lease import LEASE_SECONDS, LEAVING_SECONDS, Lease, hold_folder, hold_lease
 from hacpo.ledger import storage_errors
 from hacpo.loop import LOCAL, Phases, train_run
 from hacpo.models.resolve import ensure_models
 from hacpo.places import code_version, home, run_folder, run_id_of
 from hacpo.preflight import tracking_uri
-from hacpo.registry import CellView, Claim, Registry
+from hacpo.registry import LOST, RUN, Claim, Registry
 from hacpo.run import Run, close_run, start_run
 from hacpo.settings import AgentConfig
 from hacpo.tracking import Tracker
@@ -30,7 +29,9 @@ from hacpo.types import Evaluation, StepSummary
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = float(os.environ.get("HACPO_LEASE_SECONDS", "60"))
+LOG_NAME = "run.log"
+PATIENCE_SECONDS = float(os.environ.get("HACPO_PATIENCE_SECONDS", "900"))
+"""How long a training waits for the registry's database when it is away, before it fails."""
 DRAIN_SECONDS = 30.0
 """How long a finished run waits for MLflow to take its last events; the rest stays in the spool."""
 
@@ -40,20 +41,26 @@ def claim_cell(
     *,
     sweep: str | None = None,
     cell_key: str | None = None,
+    gpus: int | None = None,
     prefect_flow_run_id: str | None = None,
 ) -> Claim | None:
     """The next cell to work on, or None; it is this process's until its lease is not renewed.
 
     A cell whose holder died on this machine is free at once, without waiting for its lease to pass.
+
+    Args:
+        registry: open.
+        sweep: only its cells; otherwise those of all sweeps, in the registry's order.
+        cell_key: only this cell.
+        gpus: only cells that want so many.
+        prefect_flow_run_id: of the flow that works on it.
     """
-    if cell_key is not None:
-        free_dead(registry, [registry.cell(cell_key).cell])
-    elif sweep is not None:
-        free_dead(registry, registry.sweep(sweep).cells)
+    free_dead(registry)
     return registry.claim(
         f"{socket.gethostname()}:{os.getpid()}",
         sweep=sweep,
         cell_key=cell_key,
+        gpus=gpus,
         lease_seconds=LEASE_SECONDS,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -62,16 +69,16 @@ def claim_cell(
     )
 
 
-def free_dead(registry: Registry, cells: list[CellView]) -> None:
+def free_dead(registry: Registry) -> None:
     """End the leases of processes of this machine that are gone."""
-    for cell in cells:
-        if cell.state == "running" and cell.host == socket.gethostname() and cell.holder:
+    for held in registry.held():
+        if held.host == socket.gethostname():
             try:
-                os.kill(cell.pid or 0, 0)
+                os.kill(held.pid, 0)
             except ProcessLookupError:
-                if registry.end_lease(cell.key, cell.holder):
+                if registry.end_lease(held.key, held.holder):
                     logger.warning(
-                        "%s: %s is gone, the cell is free again", cell.label, cell.holder
+                        "%s: %s is gone, the cell is free again", held.label, held.holder
                     )
             except PermissionError:
                 pass  # alive, somebody else's
@@ -79,39 +86,55 @@ def free_dead(registry: Registry, cells: list[CellView]) -> None:
 
 def work_on(
     registry: Registry, claim: Claim, *, phases: Phases = LOCAL, offline: bool = False
-) -> None:
+) -> bool:
     """Train a claimed cell to its end.
 
     An error of the cell is recorded and raised; an interruption (SIGTERM, Ctrl-C) hands the cell
-    back to the queue, where it resumes from its newest checkpoint.
+    back to the queue, where it resumes from its newest checkpoint. So does a pause or cancellation
+    of its sweeps, at a step boundary, with a checkpoint of there.
+
+    Returns:
+        Whether the cell is done; False: it was handed back on demand.
     """
     run_id = run_id_of(claim.cell_key)
     tracker = None
+    registry.wait_for_database(PATIENCE_SECONDS)
     try:
-        with _lease(registry, claim) as tell, _alone(run_folder(run_id)):
+        with hold_lease(registry, claim) as lease, hold_folder(run_folder(run_id)), _log(run_id):
+            tell = lease.tell
+            _miss_checkpoints(registry, claim)
             config = RunConfig.model_validate(claim.config)
             registry.start_step_total(claim, 0 if config.rule == "initial" else config.steps)
             ensure_models([a.model for a in config.agents.values()], home(), tell)
             tracker = Tracker(run_folder(run_id), tracking_uri(config), offline=offline)
             _introduce(tracker, claim, config)
-            recorder = CellRecorder(registry, claim, config)
+            recorder = CellRecorder(registry, claim, config, lease)
             tell("loading")
             run = start_run(run_id, config, tracker=tracker, recorder=recorder, progress=tell)
             tell("")
-            train_run(run_id, phases)
-            tell("finishing")
-            _conclude(registry, claim, run, tracker)
-        registry.finish(claim)
+            finished = train_run(run_id, phases)
+            if finished:
+                tell("finishing")
+                _conclude(registry, claim, run, tracker)
+            else:
+                logger.info("%s: handed back (%s)", claim.label, lease.wanted)
+                tracker.finish("KILLED")
+        if finished:
+            registry.finish(claim)
+        else:
+            registry.release(claim)
+        return finished
     except LeaseLostError:
         raise
     except Exception as error:
         if tracker is not None:
             tracker.finish("FAILED")
-        kind = type(error).__name__.removesuffix("Error").lower()
-        message = " ".join(str(error).split())[:500] or type(error).__name__
-        registry.fail(claim, kind, message, requeue=not isinstance(error, HacpoError))
+        failure = classify(error)
+        with contextlib.suppress(LeaseLostError):  # whoever has the cell now decides about it
+            registry.fail(claim, failure.kind, failure.message, requeue=failure.retry)
         raise
     except BaseException:
+        registry.wait_for_database(LEAVING_SECONDS)
         with contextlib.suppress(HacpoError):
             registry.release(claim)
         raise
@@ -126,15 +149,19 @@ def work_on(
 class CellRecorder:
     """`hacpo.run.Recorder` over the registry; every write proves that the lease still holds."""
 
-    def __init__(self, registry: Registry, claim: Claim, config: RunConfig) -> None:
+    def __init__(self, registry: Registry, claim: Claim, config: RunConfig, lease: Lease) -> None:
         self._registry = registry
         self._claim = claim
+        self._lease = lease
         self._initial_keys = {
             name: _initial_key(config, name, agent) for name, agent in config.agents.items()
         }
 
     def step(self, summary: StepSummary) -> None:
-        self._registry.record_step(self._claim, summary)
+        self._lease.wanted = self._registry.record_step(self._claim, summary)
+
+    def is_wanted(self) -> bool:
+        return self._lease.wanted in (RUN, LOST)  # a lost lease is told by the next write
 
     def checkpoint(self, written: Written, removed: list[int]) -> None:
         self._registry.record_checkpoint(
@@ -170,60 +197,29 @@ def _initial_key(config: RunConfig, name: str, agent: AgentConfig) -> str:
 
 
 @contextlib.contextmanager
-def _lease(registry: Registry, claim: Claim) -> Iterator[Callable[[str], None]]:
-    """Renew the lease from a thread; yields a function that tells people what takes time."""
-    ended = threading.Event()
-    told = {"activity": "", "sent": ""}
-
-    def beat() -> None:
-        due = time.monotonic() + LEASE_SECONDS / 4
-        while not ended.wait(1.0):
-            activity = told["activity"]
-            if activity == told["sent"] and time.monotonic() < due:
-                continue
-            try:
-                if not registry.heartbeat(claim, activity=activity):
-                    logger.warning(
-                        "%s: the lease is lost; this run stops at its next write", claim.label
-                    )
-                    return
-                told["sent"] = activity
-            except HacpoError as error:  # the step's own write decides; a beat may be missed
-                logger.warning("lease not renewed: %s", error)
-            due = time.monotonic() + LEASE_SECONDS / 4
-
-    def tell(activity: str) -> None:
-        told["activity"] = activity
-        if activity:
-            logger.info("%s: %s", claim.label, activity)
-
-    thread = threading.Thread(target=beat, name="lease", daemon=True)
-    thread.start()
+def _log(run_id: str) -> Iterator[None]:
+    """Keep what is logged during a cell in its folder, for `hacpo cell logs`."""
+    with storage_errors(run_folder(run_id)):
+        handler = logging.FileHandler(run_folder(run_id) / LOG_NAME)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    package = logging.getLogger("hacpo")
+    package.addHandler(handler)
     try:
-        yield tell
-    finally:
-        ended.set()
-        thread.join()
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep others out of a run's folder, such as an old holder that slept over its lease."""
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    with lock:
-        deadline = time.monotonic() + LEASE_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{folder}: another process still writes here") from None
-                time.sleep(0.2)
-            else:
-                break
         yield
+    finally:
+        package.removeHandler(handler)
+        handler.close()
+
+
+def _miss_checkpoints(registry: Registry, claim: Claim) -> None:
+    """Say so when an earlier attempt's checkpoints cannot be seen from here."""
+    known = registry.cell(claim.cell_key).checkpoints
+    if known and not any(Path(checkpoint.path).is_dir() for checkpoint in known):
+        logger.warning(
+            "%s starts from its first step: its checkpoint %s is not on this machine; let machines "
+            "share HACPO_RUNS to resume each other's cells",
+            *(claim.label, known[-1].path),
+        )
 
 
 def _introduce(tracker: Tracker, claim: Claim, config: RunConfig) -> None:

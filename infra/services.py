@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 START_SECONDS = 120
 THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 POOLS = ("hacpo-control", "hacpo-cells")
-FLOWS = ("hacpo-grid", "hacpo-experiment")
+FLOWS = ("hacpo-grid", "hacpo-experiment", "hacpo-reconcile")
 PREFECT_SERVER = {
     # One write a task run is what most of the server's time goes into.
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",

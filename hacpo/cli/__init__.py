@@ -4,7 +4,21 @@ from typing import Annotated
 
 import typer
 
-from hacpo.cli import agents, config, doctor, grid, models, plan, report, rollouts, run, status
+from hacpo.cli import (
+    agents,
+    cell,
+    config,
+    doctor,
+    grid,
+    models,
+    plan,
+    queue,
+    report,
+    rollouts,
+    run,
+    status,
+    sweep,
+)
 from hacpo.cli.errors import Group, examples
 
 app = typer.Typer(
@@ -31,7 +45,11 @@ grid_app = typer.Typer(no_args_is_help=True, help="Tables of trainings: methods 
 rollouts_app = typer.Typer(no_args_is_help=True, help="What the agents wrote in training.")
 agents_app = typer.Typer(no_args_is_help=True, help="The embedded agents: small, built locally.")
 models_app = typer.Typer(no_args_is_help=True, help="Pretrained models from files and packages.")
+sweep_app = typer.Typer(no_args_is_help=True, help="Queued grids: submit, pause, cancel, fill.")
+cell_app = typer.Typer(no_args_is_help=True, help="One training of a sweep.")
 app.add_typer(grid_app, name="grid")
+app.add_typer(sweep_app, name="sweep")
+app.add_typer(cell_app, name="cell")
 app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(agents_app, name="agents")
 app.add_typer(models_app, name="models")
@@ -43,6 +61,11 @@ app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
+app.command("queue", epilog=queue.EXAMPLES)(queue.queue)
+for name, command in sweep.COMMANDS.items():
+    sweep_app.command(name, epilog=sweep.EXAMPLES[name])(command)
+cell_app.command("logs", epilog=cell.LOGS_EXAMPLES)(cell.logs)
+cell_app.command("clone", epilog=cell.CLONE_EXAMPLES)(cell.clone)
 rollouts_app.command("show", epilog=rollouts.EXAMPLES)(rollouts.show)
 agents_app.command("build", epilog=agents.BUILD_EXAMPLES)(agents.build)
 agents_app.command("list", epilog=agents.LIST_EXAMPLES)(agents.list_agents)

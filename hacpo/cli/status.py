@@ -20,7 +20,7 @@ EXAMPLES = examples(
     "hacpo status embedded --watch   # until nothing is queued or running",
     "hacpo status embedded --json | jq '.cells[] | select(.state == \"failed\") | .error'",
 )
-STATES = ("done", "running", "queued", "failed")
+STATES = ("done", "running", "queued", "paused", "cancelled", "failed")
 REFRESH_SECONDS = 2.0
 
 
@@ -37,18 +37,13 @@ def status(
     if watch and not json:
         _watch(sweep)
     elif sweep is not None:
-        with open_registry() as registry:
-            view = registry.sweep(sweep)
-        if json:
-            print_json(view)
-        else:
-            console().print(_cells(view))
+        show_sweep(sweep, json=json)
     else:
         sweeps = _sweeps()
         if json:
             print_json({"sweeps": sweeps})
         elif sweeps:
-            console().print(_list(sweeps))
+            console().print(list_table(sweeps))
         else:
             say("nothing is queued yet: start with `hacpo run CONFIG`")
 
@@ -71,7 +66,7 @@ def _watch(sweep: str | None) -> None:
                 shown, unfinished = _cells(view), view.counts.unfinished
             else:
                 sweeps = registry.sweeps()
-                shown = _list(sweeps)
+                shown = list_table(sweeps)
                 unfinished = sum(row.counts.unfinished for row in sweeps)
             live.update(shown, refresh=True)
             if not unfinished:
@@ -79,12 +74,29 @@ def _watch(sweep: str | None) -> None:
             time.sleep(REFRESH_SECONDS)
 
 
-def _list(sweeps: "list[SweepRow]") -> RenderableType:
-    table = plain_table("sweep", "cells", *STATES, "submitted", "by", numbers=("cells", *STATES))
+def show_sweep(name: str, *, json: bool) -> None:
+    """The cells of a sweep."""
+    with open_registry() as registry:
+        view = registry.sweep(name)
+    if json:
+        print_json(view)
+    else:
+        console().print(_cells(view))
+
+
+def list_table(sweeps: "list[SweepRow]") -> RenderableType:
+    """A line for each sweep; a column for each state that some cell is in."""
+    always = ("done", "running", "queued", "failed")
+    shown = [s for s in STATES if s in always or any(getattr(r.counts, s) for r in sweeps)]
+    numbers = ("cells", *shown, "priority")
+    table = plain_table(
+        "sweep", "state", "cells", *shown, "priority", "submitted", "by", numbers=numbers
+    )
     for row in sweeps:
-        counts = [str(getattr(row.counts, state) or "-") for state in STATES]
+        counts = [str(getattr(row.counts, state) or "-") for state in shown]
         when = row.submitted.astimezone().strftime("%Y-%m-%d %H:%M")
-        table.add_row(Text(row.name), str(row.counts.total), *counts, when, Text(row.owner))
+        facts = [row.state, str(row.counts.total), *counts, str(row.priority), when]
+        table.add_row(Text(row.name), *facts, Text(row.owner))
     return table
 
 
@@ -101,7 +113,8 @@ def _cells(view: "SweepView") -> RenderableType:
             Text(rewards_text(rewards) if known else "-"),
             Text(_now(cell)),
         )
-    return Group(Text(f"{view.name}: {_counts(view.counts)}", style="bold"), table)
+    asked = f" ({view.state})" if view.state in ("paused", "cancelled") else ""
+    return Group(Text(f"{view.name}{asked}: {_counts(view.counts)}", style="bold"), table)
 
 
 def _now(cell: "CellView") -> str:
@@ -112,7 +125,10 @@ def _now(cell: "CellView") -> str:
     if cell.state == "running":
         pace = f"{cell.seconds_per_step:.1f} s/step" if cell.seconds_per_step else ""
         return ", ".join(part for part in (cell.activity, pace, f"on {cell.host}") if part)
-    return f"attempt {cell.attempts} failed: {cell.error}" if cell.error else ""
+    if not cell.error:
+        return ""
+    again = f", again at {cell.not_before.astimezone():%H:%M:%S}" if cell.not_before else ""
+    return f"attempt {cell.attempts} failed ({cell.error_kind}){again}: {cell.error}"
 
 
 def _counts(counts: "StateCounts") -> str:

@@ -13,13 +13,17 @@ import numpy as np
 import torch
 
 from hacpo.agents import Agent
-from hacpo.checkpoints import prune, write_checkpoint
+from hacpo.checkpoints import Written, prune, write_checkpoint
+from hacpo.errors import NotFiniteError
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of
 from hacpo.run import Run, open_run
 from hacpo.types import AgentStep, StepSummary, Trajectory
 
 logger = logging.getLogger(__name__)
+
+HOPELESS_STEPS = 3
+"""Steps of an agent without any finite gradient, after which its run fails."""
 
 
 def finish_step(run_id: str, step: int, started: float) -> StepSummary:
@@ -41,6 +45,7 @@ def finish_step(run_id: str, step: int, started: float) -> StepSummary:
     if (step + 1) % run.config.checkpoints.every == 0 or step + 1 == run.config.steps:
         _checkpoint(run, agents)
     _record(run, summary)
+    _check_finite(run, summary)
     return summary
 
 
@@ -54,6 +59,17 @@ def record_steps(run_id: str) -> None:
     for step in run.ledger.steps():
         if step < run.state.step:
             _record(run, run.ledger.read_summary(step))
+
+
+def checkpoint_here(run_id: str) -> None:
+    """A checkpoint of the step reached, for a run that stops before its next planned one.
+
+    It counts in no ranking and removes no other, so that the run goes on as if it had not stopped.
+    """
+    run = open_run(run_id)
+    path = _path(run)
+    if run.state.step and not path.exists():
+        run.recorder.checkpoint(_write(run), [])
 
 
 def _record(run: Run, summary: StepSummary) -> None:
@@ -74,15 +90,42 @@ def _checkpoint(run: Run, agents: dict[str, AgentStep]) -> None:
     run.state.best = {
         s: v for s, v in run.state.best.items() if int(s) in kept_best or int(s) in newest
     }
-    written = write_checkpoint(
-        run.checkpoints / f"{step:06d}",
-        step,
+    written = _write(run)
+    removed = prune(run.checkpoints, keep_last=keep.keep_last, keep=kept_best)
+    run.recorder.checkpoint(written, removed)
+
+
+def _path(run: Run) -> Path:
+    return run.checkpoints / f"{run.state.step:06d}"
+
+
+def _write(run: Run) -> Written:
+    return write_checkpoint(
+        _path(run),
+        run.state.step,
         {name: agent.policy.save for name, agent in run.agents.items()},
         {name: agent.learner.state() for name, agent in run.agents.items()},
         dataclasses.asdict(run.state),
     )
-    removed = prune(run.checkpoints, keep_last=keep.keep_last, keep=kept_best)
-    run.recorder.checkpoint(written, removed)
+
+
+def _check_finite(run: Run, summary: StepSummary) -> None:
+    """Refuse to go on with an agent that has not made a step for a while.
+
+    Raises:
+        NotFiniteError: no update of the last steps had a finite gradient.
+    """
+    steps = range(summary.step - HOPELESS_STEPS + 1, summary.step)
+    if steps.start < 0:
+        return
+    recent = [*(run.ledger.read_summary(step) for step in steps), summary]
+    for name in summary.agents:
+        made = [one.agents[name].metrics for one in recent]
+        if all(m["updates/skipped_nonfinite"] == m["updates/count"] for m in made):
+            raise NotFiniteError(
+                f"agent {name!r}: no update of the steps {steps.start} to {summary.step} had a "
+                "finite gradient: lower update.learning_rate, or take dtype: float32"
+            )
 
 
 def _agent_step(run: Run, pool: Pool, name: str, seconds: float) -> AgentStep:

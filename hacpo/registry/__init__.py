@@ -26,6 +26,7 @@ from hacpo.registry.base import (
     Claim,
     CostRow,
     EvaluationRow,
+    HeldRow,
     QueueRow,
     RunView,
     StateCounts,
@@ -72,6 +73,10 @@ class Registry(Submit, Claiming, Control, Record, Query, Exchange):
         """The URL without its password."""
         return self._database.name
 
+    def wait_for_database(self, seconds: float) -> None:
+        """From now on a transaction waits so long for a database that is away, before it fails."""
+        self._database.patience = seconds
+
     def close(self) -> None:
         self._database.close()
 
@@ -106,6 +111,7 @@ __all__ = [
     "Claim",
     "CostRow",
     "EvaluationRow",
+    "HeldRow",
     "News",
     "QueueRow",
     "Registry",

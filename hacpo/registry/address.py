@@ -1,9 +1,9 @@
 """Where a registry is: its URL, checked, and told to people without its password."""
 
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError, StatementError
 
-from hacpo.errors import RegistryError
+from hacpo.errors import RegistryError, RegistryUnavailableError
 
 _EXAMPLES = "sqlite:///folder/registry.db or postgresql://user@host/database"
 _REASON_LIMIT = 500
@@ -52,7 +52,9 @@ def explain(url: URL, error: SQLAlchemyError) -> RegistryError:
     reason = " ".join(str(cause or error).split()).partition(" (Background on this")[0]
     hint = next((hint for symptom, hint in _HINTS.items() if symptom in reason), None)
     reason = _without_secrets(url, reason or type(error).__name__)[:_REASON_LIMIT]
-    return RegistryError(f"registry {shown(url)}: {reason}{f'; {hint}' if hint else ''}")
+    # Connections that break, locks, full disks: what a database says of its state, not of a query.
+    kind = RegistryUnavailableError if isinstance(error, OperationalError) else RegistryError
+    return kind(f"registry {shown(url)}: {reason}{f'; {hint}' if hint else ''}")
 
 
 def _without_secrets(url: URL, text: str) -> str:

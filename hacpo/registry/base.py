@@ -99,6 +99,18 @@ class SubmitCounts:
     def total(self) -> int:
         return self.new + self.queued + self.running + self.done + self.failed
 
+    def __str__(self) -> str:
+        """`12 cells: 3 new, 2 running, 7 done`."""
+        told = {
+            "new": self.new,
+            "queued already": self.queued,
+            "running": self.running,
+            "done": self.done,
+            "failed before and queued again": self.failed,
+        }
+        parts = ", ".join(f"{count} {what}" for what, count in told.items() if count)
+        return f"{self.total} cells: {parts}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -155,6 +167,18 @@ class SweepRow:
         if counts.waiting:
             return QUEUED
         return FAILED if counts.failed else DONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRow:
+    """A cell with a lease that has not passed."""
+
+    key: str
+    label: str
+    holder: str
+    host: str
+    pid: int
+    prefect_flow_run_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Claiming: which cell comes next, taken by exactly one of those who ask."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -136,7 +137,7 @@ class Served:
 
     id: int = 0
     name: str = ""
-    owner: str | None = None
+    owner: str = ""
     offline: bool = False
     priority: int = 0
 
@@ -153,29 +154,34 @@ def _take_next(
         query = next_cells(served.id, now)
         if gpus is not None:
             query = query.where(Cell.gpus == gpus)
-        row = _take(connection, query, {**lease, "lease_owner": served.owner}, now)
+        row = _take(connection, query, {**lease, "lease_sweep_id": served.id}, now)
         if row is not None:
             return row, served
     return None, Served()
 
 
 def sweeps_in_turn(connection: Connection, now: datetime, only: str | None = None) -> list[Served]:
-    """Sweeps that are wanted: by priority, then fewest running cells of their owner, then age."""
-    held = (
-        select(Cell.lease_owner, func.count().label("running"))
-        .where(Cell.state == RUNNING, Cell.lease_until >= now)
-        .group_by(Cell.lease_owner)
-        .subquery()
-    )
-    query = (
-        select(Sweep.id, Sweep.name, Sweep.owner, Sweep.offline, Sweep.priority)
-        .outerjoin(held, held.c.lease_owner == Sweep.owner)
-        .where(Sweep.wanted == RUN)
-        .order_by(Sweep.priority.desc(), func.coalesce(held.c.running, 0), Sweep.id)
-    )
-    if only is not None:
-        query = query.where(Sweep.name == only)
-    return [Served(**row._mapping) for row in connection.execute(query)]
+    """Sweeps that are wanted: by priority, then fewest running cells of their owner, then age.
+
+    One that has as many running cells as it may have is left out.
+    """
+    held = select(Cell.lease_sweep_id, func.count()).group_by(Cell.lease_sweep_id)
+    held = held.where(Cell.state == RUNNING, Cell.lease_until >= now)
+    running = {row[0]: row[1] for row in connection.execute(held)}
+    columns = (Sweep.id, Sweep.name, Sweep.owner, Sweep.offline, Sweep.priority, Sweep.max_running)
+    wanted = select(*columns, Sweep.wanted).order_by(Sweep.priority.desc(), Sweep.id)
+    sweeps = connection.execute(wanted).all()
+    of_owner: Counter[str] = Counter()
+    for sweep in sweeps:
+        of_owner[sweep.owner] += running.get(sweep.id, 0)
+    in_turn = [
+        Served(sweep.id, sweep.name, sweep.owner, sweep.offline, sweep.priority)
+        for sweep in sweeps
+        if sweep.wanted == RUN
+        and only in (None, sweep.name)
+        and (sweep.max_running is None or running.get(sweep.id, 0) < sweep.max_running)
+    ]
+    return sorted(in_turn, key=lambda s: (-s.priority, of_owner[s.owner], s.id))
 
 
 def next_cells(sweep: int, now: datetime) -> Select[int]:

@@ -96,7 +96,7 @@ class Control:
                             gpus=cell.gpus,
                             attempts=cell.attempts,
                             sweep=sweep.name,
-                            owner=sweep.owner or "",
+                            owner=sweep.owner,
                             priority=sweep.priority,
                         )
                     )

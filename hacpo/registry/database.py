@@ -1,17 +1,22 @@
 """The connection: SQLite and PostgreSQL made to behave alike, transactions, time, the schema."""
 
 import contextlib
+import itertools
+import logging
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from hacpo.errors import RegistryError
 from hacpo.registry.address import explain, parse, shown
 from hacpo.registry.models import SCHEMA
+
+logger = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 
@@ -36,6 +41,7 @@ class Database:
         self.name = shown(self.url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._clock = clock
+        self.patience = 0.0
         try:
             self._engine = make_engine(self.url)
         except ModuleNotFoundError as error:
@@ -50,7 +56,7 @@ class Database:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """One transaction that never waits for writers."""
-        with self._errors(), self._engine.connect() as connection, connection.begin():
+        with self._errors(), self._begun(write=False) as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -60,10 +66,28 @@ class Database:
         SQLite takes its write lock at once: a lock taken only at the first write lets two processes
         read the same state first.
         """
-        with self._errors(), self._engine.connect() as connection:
-            connection = connection.execution_options(hacpo_write=True)
-            with connection.begin():
-                yield connection
+        with self._errors(), self._begun(write=True) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _begun(self, *, write: bool) -> Iterator[Connection]:
+        """A transaction; while the database is away, wait up to `patience` seconds for it."""
+        deadline = time.monotonic() + self.patience
+        with contextlib.ExitStack() as stack:
+            for attempt in itertools.count():
+                try:
+                    connection = stack.enter_context(self._engine.connect())
+                    connection = connection.execution_options(hacpo_write=write)
+                    stack.enter_context(connection.begin())
+                    break
+                except OperationalError as error:
+                    stack.close()
+                    if time.monotonic() > deadline:
+                        raise
+                    if attempt == 0:
+                        logger.warning("%s; waiting for it", explain(self.url, error))
+                    time.sleep(min(5.0, 0.2 * 2**attempt))
+            yield connection
 
     def one_writer(self, connection: Connection) -> None:
         """Make the other callers of this wait until the transaction ends; SQLite does so anyway."""

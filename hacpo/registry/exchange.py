@@ -104,7 +104,7 @@ class Exchange:
                     _take_results(connection, ids[cell["key"]], cell, now)
                     taken += 1
             asked = {"owner": sweep["owner"], "config": sweep["config"]}
-            row = put_sweep(connection, name or sweep["name"], asked, now)
+            row = put_sweep(connection, name or sweep["name"], asked, now, change=False)
             list_cells(connection, row, [_spec(cell) for cell in cells], replace=False)
         return ImportCounts(taken=taken, kept=kept, differing=tuple(differing), queued=queued)
 
@@ -246,7 +246,7 @@ def _take_results(connection: Connection, cell: int, data: dict[str, Any], now: 
             error_kind=None,
             lease_holder=None,
             lease_until=None,
-            lease_owner=None,
+            lease_sweep_id=None,
             not_before=None,
             finished=now,
             steps_done=data["steps_done"],

@@ -38,10 +38,7 @@ class Execute:
         with self._database.writing() as connection:
             if not renew(connection, claim, self._database.now(connection), **values):
                 return LOST
-            own = select(Run.wanted).where(Run.id == claim.run_db_id)
-            if connection.execute(own).scalar_one() == STOP:
-                return STOP
-            return states.wanted_of(connection, claim.cell_id)
+            return wanted_of(connection, claim)
 
     def start_step_total(
         self, claim: Claim, steps_total: int, *, device: str | None = None
@@ -119,6 +116,14 @@ def renew(connection: Connection, claim: Claim, now: datetime, **values: Any) ->
     return True
 
 
+def wanted_of(connection: Connection, claim: Claim) -> str:
+    """What a holder is to do."""
+    own = select(Run.wanted).where(Run.id == claim.run_db_id)
+    if connection.execute(own).scalar_one() == STOP:
+        return STOP
+    return states.wanted_of(connection, claim.cell_id)
+
+
 def set_cell(connection: Connection, claim: Claim, **values: Any) -> None:
     """Set columns of a cell within `_holding`."""
     connection.execute(update(Cell).where(Cell.id == claim.cell_id).values(**values))
@@ -131,6 +136,6 @@ def _end(
     cell: dict[str, Any],
     run: dict[str, Any],
 ) -> None:
-    free = {"lease_holder": None, "lease_until": None, "lease_owner": None, "activity": ""}
+    free = {"lease_holder": None, "lease_until": None, "lease_sweep_id": None, "activity": ""}
     set_cell(connection, claim, **free, **cell)
     connection.execute(update(Run).where(Run.id == claim.run_db_id).values(ended=now, **run))

@@ -105,6 +105,7 @@ class Sweep(Base):
     wanted: Mapped[str]
     """run, pause or cancel."""
     offline: Mapped[bool]
+    max_running: Mapped[int | None]
     told: Mapped[str | None]
     """The latest news that people were told: failing, done, failed, cancelled."""
 
@@ -141,8 +142,8 @@ class Cell(Base):
     lease_token: Mapped[int]
     """Raised by each claim, never lowered."""
     lease_until: Mapped[datetime | None]
-    lease_owner: Mapped[str | None]
-    """Owner of the sweep for which it was claimed."""
+    lease_sweep_id: Mapped[int | None]
+    """For which it was claimed."""
     not_before: Mapped[datetime | None]
     """A failed attempt is not repeated earlier."""
     gpus: Mapped[int]

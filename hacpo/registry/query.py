@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, func, select
 
 from hacpo.errors import RegistryError
 from hacpo.registry import states
 from hacpo.registry.base import (
+    RUNNING,
     CellDetail,
     CheckpointRow,
     CostRow,
     EvaluationRow,
+    HeldRow,
     RunView,
     StateCounts,
     StepRow,
@@ -78,6 +81,33 @@ class Query:
         with self._database.reading() as connection:
             found = Sweep.id == states.sweep_id(connection, sweep)
             return sweep_rows(connection, self._database.now(connection), found)[0].counts
+
+    def held(self) -> list[HeldRow]:
+        """The cells that somebody works on now."""
+        with self._database.reading() as connection:
+            query = (
+                select(
+                    Cell.key,
+                    Cell.label,
+                    Run.holder,
+                    Run.host,
+                    Run.pid,
+                    Run.prefect_flow_run_id,
+                )
+                .join(Run, (Run.cell_id == Cell.id) & (Run.token == Cell.lease_token))
+                .where(Cell.state == RUNNING, Cell.lease_until >= self._database.now(connection))
+            )
+            return [HeldRow(**row._mapping) for row in connection.execute(query)]
+
+    def last_sign_of(self, prefect_flow_run_ids: Sequence[str]) -> dict[str, datetime]:
+        """Flow run -> when it last wrote to one of its cells; absent if it never had one."""
+        with self._database.reading() as connection:
+            query = select(
+                Run.prefect_flow_run_id, func.max(func.coalesce(Run.ended, Run.heartbeat))
+            )
+            query = query.where(Run.prefect_flow_run_id.in_(prefect_flow_run_ids))
+            found = connection.execute(query.group_by(Run.prefect_flow_run_id))
+            return {str(row[0]): row[1] for row in found}
 
     def cell_states(self, keys: Sequence[str]) -> dict[str, str]:
         """Cell key -> state, of those that are registered."""

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from hacpo.registry.base import Claim
-from hacpo.registry.execute import Execute, set_cell
+from hacpo.registry.execute import Execute, set_cell, wanted_of
 from hacpo.registry.models import (
     CellAgent,
     Checkpoint,
@@ -22,10 +22,13 @@ from hacpo.types import Evaluation, ProblemScore, StepSummary
 class Record(Execute):
     """The writes of an attempt; all raise LeaseLostError once the cell is somebody else's."""
 
-    def record_step(self, claim: Claim, summary: StepSummary) -> None:
+    def record_step(self, claim: Claim, summary: StepSummary) -> str:
         """One finished step, numbered from 0; sets `steps_done` to the step's number + 1.
 
         The metrics are not kept here but in the ledger and MLflow.
+
+        Returns:
+            What the holder is to do, as `heartbeat`.
         """
         rows = [
             {
@@ -51,6 +54,7 @@ class Record(Execute):
                 steps_done=summary.step + 1,
                 rollouts_done=connection.execute(so_far).scalar_one(),
             )
+            return wanted_of(connection, claim)
 
     def record_checkpoint(
         self, claim: Claim, step: int, path: str, bytes: int, sha256: str

@@ -105,7 +105,7 @@ def fail_exhausted(connection: Connection, now: datetime) -> None:
             activity="",
             lease_holder=None,
             lease_until=None,
-            lease_owner=None,
+            lease_sweep_id=None,
         )
         .returning(Cell.id)
     )

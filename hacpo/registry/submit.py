@@ -49,6 +49,7 @@ class Submit:
         prefect_flow_run_id: str | None = None,
         priority: int | None = None,
         offline: bool = False,
+        max_running: int | None = None,
         max_attempts: int = 3,
         replace: bool = True,
     ) -> SubmitCounts:
@@ -67,9 +68,10 @@ class Submit:
             prefect_flow_run_id: of the submitting flow.
             priority: among sweeps, larger is claimed first; None leaves it, 0 for a new one.
             offline: its cells do not contact MLflow.
+            max_running: of its cells at the same time.
             max_attempts: of cells that are new.
             replace: the sweep's list becomes these cells, and it is wanted if it was paused or
-                cancelled; False: they are added to it.
+                cancelled; False: they are added to it, and it stays as it was otherwise.
         Raises:
             RegistryError: no cells.
         """
@@ -84,12 +86,16 @@ class Submit:
             known = known_cells(connection, distinct, now)
             new = [spec for spec in distinct.values() if spec.key not in known]
             insert_cells(connection, new, max_attempts, now)
-            asked: dict[str, Any] = {"owner": owner, "config": config, "offline": offline}
+            asked: dict[str, Any] = {
+                "owner": owner,
+                "config": config,
+                "wanted": RUN,
+                "offline": offline,
+                "max_running": max_running,
+            }
             if priority is not None:
                 asked["priority"] = priority
-            if replace:
-                asked["wanted"] = RUN
-            sweep = put_sweep(connection, name, asked, now)
+            sweep = put_sweep(connection, name, asked, now, change=replace)
             if prefect_flow_run_id is not None:
                 _link(connection, sweep, prefect_flow_run_id=prefect_flow_run_id)
             _refresh(connection, sweep, distinct, known, now)
@@ -167,16 +173,20 @@ def forget_cells(connection: Connection, cells: list[int]) -> None:
     )
 
 
-def put_sweep(connection: Connection, name: str, asked: dict[str, Any], now: datetime) -> int:
-    """The row of a sweep with these columns; what is not given stays, or is the usual."""
-    values = {**asked, "submitted": now, "told": None}
+def put_sweep(
+    connection: Connection, name: str, asked: dict[str, Any], now: datetime, *, change: bool
+) -> int:
+    """The row of a sweep: a new one with these columns, or the one that is there, changed to them
+    or left as it is but for the time."""
+    news = {"submitted": now, "told": None}
+    values = {**asked, **news} if change else news
     updated = connection.execute(
         update(Sweep).where(Sweep.name == name).values(**values).returning(Sweep.id)
     ).scalar_one_or_none()
     if updated is not None:
         return updated
-    first = {"priority": 0, "wanted": RUN, "offline": False, **values}
-    inserted = insert(Sweep).values(name=name, created=now, **first).returning(Sweep.id)
+    first = {"priority": 0, "wanted": RUN, "offline": False, "created": now, **asked, **news}
+    inserted = insert(Sweep).values(name=name, **first).returning(Sweep.id)
     return connection.execute(inserted).scalar_one()
 
 
@@ -222,7 +232,7 @@ def queue_again(connection: Connection, cells: list[int], now: datetime) -> None
                 activity="",
                 lease_holder=None,
                 lease_until=None,
-                lease_owner=None,
+                lease_sweep_id=None,
                 not_before=None,
                 finished=None,
             )

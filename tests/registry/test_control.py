@@ -137,6 +137,16 @@ def test_a_cell_is_claimed_by_those_with_as_many_devices(registry, take):
     assert take(gpus=1).cell_key == "small"
 
 
+def test_a_sweep_may_be_kept_to_a_few_cells_at_a_time(registry, take):
+    cells = [spec(key) for key in "abc"]
+    registry.register_sweep("modest", owner="ann", config={}, cells=cells, max_running=1)
+    submit(registry, "d", name="other")
+    held = take()
+    assert [take().cell_key, take()] == ["d", None]
+    registry.finish(held)
+    assert take().cell_key == "b"
+
+
 def test_one_run_can_be_asked_to_stop(registry, take):
     submit(registry, "a", "b")
     first = take(prefect_flow_run_id="one")

@@ -14,12 +14,13 @@ def upgrade() -> None:
     with op.batch_alter_table("sweep") as table:
         table.add_column(sa.Column("wanted", sa.String(), nullable=False, server_default="run"))
         table.add_column(sa.Column("offline", sa.Boolean(), nullable=False, server_default="0"))
+        table.add_column(sa.Column("max_running", sa.Integer(), nullable=True))
         table.add_column(sa.Column("told", sa.String(), nullable=True))
     with op.batch_alter_table("sweep") as table:
         table.alter_column("wanted", server_default=None)
         table.alter_column("offline", server_default=None)
     with op.batch_alter_table("cell") as table:
-        table.add_column(sa.Column("lease_owner", sa.String(), nullable=True))
+        table.add_column(sa.Column("lease_sweep_id", sa.Integer(), nullable=True))
         table.add_column(sa.Column("not_before", sa.DateTime(timezone=True), nullable=True))
         table.add_column(sa.Column("gpus", sa.Integer(), nullable=False, server_default="1"))
     with op.batch_alter_table("cell") as table:

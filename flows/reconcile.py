@@ -1,0 +1,123 @@
+"""`hacpo-reconcile`: on a schedule, feeds the pool and repairs what Prefect leaves behind.
+
+The registry's leases decide who works on what; Prefect's states are tidied to match. Sweeps without
+a grid's run (`hacpo sweep submit`) get their experiment runs and their report here, and people are
+told of sweeps that end or fail.
+"""
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State, StateType
+from prefect.events import emit_event
+from prefect.states import Completed
+
+from flows.feed import LOST_SECONDS, Feeder, NobodyTakesCellsError
+from flows.parameters import AtLeastOne
+from flows.reports import link_mlflow, publish_report
+from flows.runs import changed_at, end_run, live_runs
+from hacpo.errors import HacpoError, ServiceError
+from hacpo.notify import notify
+from hacpo.places import default_registry_url
+from hacpo.registry import Registry
+
+LOOK_SECONDS = 5.0
+PENDING_SECONDS = 600.0
+"""A run that a worker took but did not begin for so long: the worker is gone."""
+CANCELLING_SECONDS = 60.0
+"""A cancelled run that its worker has not ended for so long is asked through the registry."""
+
+
+@flow(name="hacpo-reconcile", retries=0, persist_result=False)
+def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -> State[Any]:
+    """Submit experiment runs for queued cells, end dead ones, tell people of sweeps that end.
+
+    Args:
+        seconds: Look for so long, every 5 seconds; the schedule starts the next run.
+        cells_per_run: Cells that one experiment run works on, one after another.
+    """
+    log = get_run_logger()
+    until = time.monotonic() + seconds
+    looks, postponed = 0, set[str]()
+    with Registry.open(default_registry_url()) as registry:
+        feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
+        while True:
+            try:
+                registry.repair()
+                end_dead_runs(registry, log)
+                tell_news(registry, log, postponed)
+                feeder.look()
+            except (HacpoError, httpx.HTTPError, NobodyTakesCellsError) as error:
+                log.warning("%s", error)
+            looks += 1
+            if time.monotonic() + LOOK_SECONDS > until:
+                return Completed(message=f"looked {looks} times")
+            time.sleep(LOOK_SECONDS)
+
+
+def end_dead_runs(
+    registry: Registry, log: "logging.Logger | logging.LoggerAdapter[logging.Logger]"
+) -> None:
+    """End experiment runs in Prefect whose process is gone, and stop those that were cancelled."""
+    live = [run for run in live_runs() if run.state_type != StateType.SCHEDULED]
+    if not live:
+        return
+    held = {cell.prefect_flow_run_id for cell in registry.held()}
+    signs = registry.last_sign_of([str(run.id) for run in live])
+    now = datetime.now(UTC)
+    for run in live:
+        run_id = str(run.id)
+        age = (now - changed_at(run)).total_seconds()
+        silent = (now - max(signs.get(run_id, changed_at(run)), changed_at(run))).total_seconds()
+        match run.state_type:
+            case StateType.CANCELLING if age > CANCELLING_SECONDS:
+                if run_id in held:
+                    registry.request_stop(run_id)
+                else:
+                    end_run(run.id, why="cancelled; its process has ended", cancelled=True)
+            case StateType.PENDING if silent > PENDING_SECONDS:
+                log.warning("run %s: no worker began it for %.0f s; ended", run.name, silent)
+                end_run(run.id, why="its worker took it and never began it")
+            case StateType.RUNNING if run_id not in held and silent > LOST_SECONDS:
+                log.warning("run %s: no sign of it for %.0f s; ended", run.name, silent)
+                end_run(run.id, why="its process is gone; its cell is queued again")
+
+
+def tell_news(
+    registry: Registry,
+    log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
+    postponed: set[str],
+) -> None:
+    """Report sweeps that ended, and tell people of them and of first failures.
+
+    Args:
+        registry: open.
+        log: the flow run's.
+        postponed: sweeps whose news are left for later, since the webhook did not take them.
+    """
+    for sweep in registry.sweeps():
+        if sweep.counts.unfinished and not sweep.offline:
+            link_mlflow(registry, sweep, None)
+    for news in registry.news():
+        if news.sweep.name in postponed:
+            continue
+        view = registry.sweep(news.sweep.name)
+        if not view.counts.unfinished:
+            publish_report(registry, view)
+        emit_event(
+            f"hacpo.sweep.{news.what}",
+            resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},
+            payload={"owner": view.owner, "failed": view.counts.failed, "done": view.counts.done},
+        )
+        log.info("sweep %s: %s", view.name, news.what)
+        try:
+            notify(view, news.what)
+        except ServiceError as error:
+            log.warning("%s; again with the next run of hacpo-reconcile", error)
+            postponed.add(view.name)
+        else:
+            registry.tell(news)
