@@ -20,6 +20,7 @@ from flows.feed import LOST_SECONDS, Feeder, NobodyTakesCellsError
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
 from flows.runs import changed_at, end_run, live_runs
+from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
 from hacpo.places import default_registry_url
@@ -51,6 +52,7 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
                 end_dead_runs(registry, log)
                 tell_news(registry, log, postponed)
                 feeder.look()
+                deliver_waiting()
             except (HacpoError, httpx.HTTPError, NobodyTakesCellsError) as error:
                 log.warning("%s", error)
             looks += 1

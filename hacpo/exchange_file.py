@@ -19,6 +19,8 @@ def write_export(path: Path, data: dict[str, Any]) -> None:
     if path.suffix == ".gz":
         body = gzip.compress(body, mtime=0)
     temporary = path.with_name(f".{path.name}.writing")
+    if not path.parent.is_dir():
+        raise StorageError(f"{path}: there is no folder {path.parent}")
     with storage_errors(path):
         temporary.write_bytes(body)
         temporary.replace(path)

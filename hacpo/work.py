@@ -13,6 +13,7 @@ import yaml
 from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import Written, model_folder
 from hacpo.config import RunConfig
+from hacpo.deliver import mark_sent, mark_unsent
 from hacpo.errors import HacpoError, LeaseLostError
 from hacpo.failures import classify
 from hacpo.lease import LEASE_SECONDS, LEAVING_SECONDS, Lease, hold_folder, hold_lease
@@ -107,6 +108,8 @@ def work_on(
             registry.start_step_total(claim, 0 if config.rule == "initial" else config.steps)
             ensure_models([a.model for a in config.agents.values()], home(), tell)
             tracker = Tracker(run_folder(run_id), tracking_uri(config), offline=offline)
+            if tracking_uri(config) and not offline:
+                mark_unsent(run_folder(run_id))
             _introduce(tracker, claim, config)
             recorder = CellRecorder(registry, claim, config, lease)
             tell("loading")
@@ -144,6 +147,8 @@ def work_on(
             unsent = tracker.close(DRAIN_SECONDS)
             if unsent:
                 logger.warning("%d events for MLflow wait in %s", unsent, run_folder(run_id))
+            else:
+                mark_sent(run_folder(run_id))
 
 
 class CellRecorder:
@@ -203,11 +208,14 @@ def _log(run_id: str) -> Iterator[None]:
         handler = logging.FileHandler(run_folder(run_id) / LOG_NAME)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     package = logging.getLogger("hacpo")
+    level = package.level
+    package.setLevel(min(logging.INFO, package.getEffectiveLevel()))
     package.addHandler(handler)
     try:
         yield
     finally:
         package.removeHandler(handler)
+        package.setLevel(level)
         handler.close()
 
 

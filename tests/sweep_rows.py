@@ -60,6 +60,8 @@ class Sweep:
             error=None,
             error_kind=None,
             holder=None,
+            gpus=1,
+            not_before=None,
             host=None,
             pid=None,
             device=None,

@@ -67,6 +67,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "problems",
         "run",
     },
+    "deliver": {"ledger", "places", "tracking"},
+    "failures": set(),
+    "exchange_file": {"ledger"},
+    "lease": {"ledger", "registry"},
+    "notify": {"registry"},
     "report": {"registry", "places"},
     "doctor": {"models", "places", "presets", "problems", "registry", "tracking"},
 }

@@ -26,6 +26,7 @@ def logs(
     tail: Annotated[
         int | None, typer.Option(min=1, metavar="LINES", help="Only the last lines.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Print what was logged while a cell ran, over all its attempts on this machine."""
     from hacpo.work import LOG_NAME
@@ -34,8 +35,11 @@ def logs(
     if not path.exists():
         raise DataError(f"{cell}: there is no {path}: it has not begun on this machine")
     lines = path.read_text(errors="replace").splitlines()
-    for line in lines[-tail:] if tail else lines:
-        print(line)
+    shown = lines[-tail:] if tail else lines
+    if json:
+        print_json({"file": path, "lines": shown})
+    else:
+        print("\n".join(shown))
 
 
 def clone(

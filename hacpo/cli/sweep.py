@@ -31,7 +31,9 @@ EXAMPLES = {
         note="Done cells stay; `hacpo sweep resume` or a new submission goes on with the others.",
     ),
     "fill": examples("hacpo sweep fill embedded", note="Done cells are never run again."),
-    "priority": examples("hacpo sweep priority embedded 5"),
+    "priority": examples(
+        "hacpo sweep priority embedded 5", note="A negative one: hacpo sweep priority -- x -5"
+    ),
     "export": examples("hacpo sweep export embedded embedded.json.gz"),
     "import": examples("hacpo sweep import embedded.json.gz", note="Results that are here stay."),
 }
@@ -134,16 +136,21 @@ def fill(name: Name, json: Json = False) -> None:
 def priority(
     name: Name,
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="Larger is served first.")],
+    json: Json = False,
 ) -> None:
     """Change a sweep's priority; what runs is not interrupted."""
     with open_registry() as registry:
         registry.set_priority(name, number)
-    console().print(f"{name}: priority {number}")
+    if json:
+        print_json({"name": name, "priority": number})
+    else:
+        console().print(f"{name}: priority {number}")
 
 
 def export(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help=".json or .json.gz to write.")],
+    json: Json = False,
 ) -> None:
     """Write a sweep with its results, for `hacpo sweep import` elsewhere."""
     from hacpo.exchange_file import write_export
@@ -152,7 +159,10 @@ def export(
         data = registry.export_sweep(name)
     write_export(file, data)
     done = sum(cell["state"] == "done" for cell in data["cells"])
-    console().print(f"{file}: {len(data['cells'])} cells, {done} with results")
+    if json:
+        print_json({"file": file, "cells": len(data["cells"]), "with_results": done})
+    else:
+        console().print(f"{file}: {len(data['cells'])} cells, {done} with results")
 
 
 def import_(

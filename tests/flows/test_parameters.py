@@ -13,6 +13,7 @@ from prefect.utilities.callables import parameter_schema
 from flows.experiment import hacpo_experiment
 from flows.grid import hacpo_grid
 from flows.phases import PREFECT
+from flows.reconcile import hacpo_reconcile
 
 FORM = Draft202012Validator(parameter_schema(hacpo_grid.fn).model_dump())
 
@@ -41,6 +42,8 @@ def test_takes(parameters: dict[str, Any]) -> None:
         {"overrides": ["alpha"]},
         {"runs": 0},
         {"cells_per_run": 0},
+        {"name": "No Spaces"},
+        {"priority": "high"},
         {"config": ""},
         {"offline": "maybe"},
     ],
@@ -50,7 +53,7 @@ def test_refuses(parameters: dict[str, Any]) -> None:
 
 
 def test_every_parameter_is_described() -> None:
-    for flow in (hacpo_grid, hacpo_experiment):
+    for flow in (hacpo_grid, hacpo_experiment, hacpo_reconcile):
         properties = parameter_schema(flow.fn).model_dump()["properties"]
         assert all(field.get("description") for field in properties.values()), properties
 
@@ -58,7 +61,7 @@ def test_every_parameter_is_described() -> None:
 def test_deployments_are_named_like_their_flows() -> None:
     declared = yaml.safe_load(Path("infra/prefect.yaml").read_text(encoding="utf-8"))
     names = [deployment["name"] for deployment in declared["deployments"]]
-    assert names == [hacpo_grid.name, hacpo_experiment.name]
+    assert names == [hacpo_grid.name, hacpo_experiment.name, hacpo_reconcile.name]
 
 
 def test_phases_are_tasks_that_remember_nothing() -> None:

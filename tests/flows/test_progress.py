@@ -37,6 +37,8 @@ def view(*cells: CellView) -> SweepView:
         created=START,
         submitted=START,
         priority=0,
+        wanted="run",
+        offline=False,
         prefect_flow_run_id=None,
         mlflow_experiment_url="http://mlflow/#/experiments/4/runs",
         counts=StateCounts(**{s: states.count(s) for s in ("queued", "running", "done", "failed")}),
