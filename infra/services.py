@@ -224,13 +224,12 @@ def start(every: list[Service]) -> None:
 def close_dead_runs() -> None:
     """Without workers nothing runs, whatever Prefect was left with when they ended.
 
-    A grid that waits for a worker goes on waiting; experiments that wait have lost their grid.
+    What waits for a worker goes on waiting.
     """
-    unfinished = ["SCHEDULED", "PENDING", "RUNNING", "CANCELLING"]
+    unfinished = ["PENDING", "RUNNING", "CANCELLING"]
     crashed = {"type": "CRASHED", "message": "its worker was stopped"}
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
-        if run["state_type"] != "SCHEDULED" or run["parent_task_run_id"]:
-            post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
+        post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
 
 
 def deploy() -> None:

@@ -4,7 +4,7 @@ The vocabulary is read slice by slice: forward keeps running sums, backward comp
 logits again, so memory is that of one slice. Axes: N tokens, D width, V vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ from torch import Tensor
 
 SLICE_ELEMENTS = 1 << 22
 """Logits held at a time: 16 MB in float32."""
+
+
+Sink = Callable[[int, int, Tensor], None]
+"""Adds to the rows start to stop of a weight's gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Head:
     """What the model multiplies its logits with, over the sampling temperature."""
     softcap: float | None = None
     """Gemma 2: logits are bounded by softcap * tanh(logits / softcap)."""
+    sink: Sink | None = None
+    """Takes the weight's gradient, slice by slice, in place of autograd."""
 
 
 def token_logprobs(
@@ -86,7 +92,8 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_N, head = grads[0].float(), ctx.head
         grad_hidden = torch.zeros_like(hidden_ND, dtype=torch.float32)
         needs_weight, needs_bias = ctx.needs_input_grad[1], ctx.needs_input_grad[2]
-        grad_weight = torch.empty_like(weight_VD) if needs_weight else None
+        sink = head.sink if needs_weight else None
+        grad_weight = torch.empty_like(weight_VD) if needs_weight and sink is None else None
         grad_bias = torch.empty_like(bias_V) if needs_bias else None
         for start, stop in _slices(weight_VD, len(hidden_ND)):
             logits = _logits(hidden_ND, weight_VD, bias_V, head, start, stop)
@@ -100,6 +107,8 @@ class _TokenLogprobs(torch.autograd.Function):
                 slope.mul_(bend)
             slope = slope.to(hidden_ND.dtype)
             grad_hidden += slope @ weight_VD[start:stop]
+            if sink is not None:
+                sink(start, stop, slope.t() @ hidden_ND)
             if grad_weight is not None:
                 torch.mm(slope.t(), hidden_ND, out=grad_weight[start:stop])
             if grad_bias is not None:

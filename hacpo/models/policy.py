@@ -159,4 +159,5 @@ class Policy:
             bias_V=layer.bias,
             scale=scale / self.temperature,
             softcap=getattr(config, "final_logit_softcapping", None),
+            sink=self.weights.sink(layer.weight),
         )

@@ -5,11 +5,14 @@ model may compute in bfloat16, but what is trained, and what a checkpoint holds,
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+LARGE_ELEMENTS = 1 << 25
+"""128 MB in float32: output layers of large vocabularies."""
 
 
 class Weights:
@@ -55,6 +58,25 @@ class Weights:
         finally:
             for name, parameter in self._computing.items():
                 parameter.data = computing[name]
+
+    def sink(self, parameter: Tensor) -> Callable[[int, int, Tensor], None] | None:
+        """For a large weight, what adds rows to its float32 gradient at once.
+
+        Autograd would hold a second gradient of the whole weight while all activations are alive.
+        """
+        for name, computing in self._computing.items():
+            if computing is parameter and computing.numel() >= LARGE_ELEMENTS:
+                weight = self.trained[name]
+                break
+        else:
+            return None
+
+        def add(start: int, stop: int, part: Tensor) -> None:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            weight.grad[start:stop] += part
+
+        return add
 
     def move(self, device: torch.device) -> None:
         """Put model and weights elsewhere; gradients must be clear."""

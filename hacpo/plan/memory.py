@@ -7,6 +7,7 @@ from hacpo.config import RunConfig
 from hacpo.errors import HacpoError
 from hacpo.models.footprint import Footprint, Outline
 from hacpo.models.head import SLICE_ELEMENTS
+from hacpo.models.weights import LARGE_ELEMENTS
 from hacpo.plan.workload import (
     Group,
     MicroBatch,
@@ -135,6 +136,8 @@ class Sizes:
         needs_initial = config.algorithm.kl > 0 or config.tracking.kl_every > 0
         slices = max(SLICE_ELEMENTS, 256 * micro.tokens) * _FLOAT * _SLICES
         slices = min(slices, micro.tokens * sizes.vocabulary * _FLOAT * _SLICES)
+        # A large one is added to where it belongs slice by slice (Weights.sink).
+        head = 0 if sizes.largest >= LARGE_ELEMENTS else sizes.largest * width
         return AgentMemory(
             parameters=sizes.parameters,
             trained=sizes.trained,
@@ -142,7 +145,7 @@ class Sizes:
             optimizer=sizes.trained * _FLOAT * _MOMENTS,
             # Of the output layer, and of the same weights as embedding, until they are added.
             gradients=sizes.trained * _FLOAT + sizes.largest * width,
-            activations=int(per_token * micro.tokens) + slices + sizes.largest * width,
+            activations=int(per_token * micro.tokens) + slices + head,
             micro_tokens=micro.tokens,
             passes=micro.passes,
             cache=self._cache(name, config, sizes, width) if agent.engine == "hf" else 0,

@@ -187,7 +187,7 @@ def test_failed_cell_is_named_and_stops_no_other(
     assert [cell.state for cell in sweep(env, "damaged").cells].count("done") == 1
 
 
-def test_cancelled_grid_hands_its_cells_back(
+def test_a_cancelled_grid_cancels_its_sweep_and_its_cells_keep_what_they_have(
     env: dict[str, str], write_grid: Callable[..., Path]
 ) -> None:
     grid = write_grid("cancelled", steps=5000)
@@ -195,10 +195,32 @@ def test_cancelled_grid_hands_its_cells_back(
     wait_for_step(env, "cancelled", 2)
     prefect = str(Path(sys.executable).parent / "prefect")
     assert cli(env, prefect, "flow-run", "cancel", flow_run).returncode == 0
-    wait_until_queued(env, "cancelled")
+    wait_until_all_are(env, "cancelled", "cancelled")
     followed = follow(env, flow_run)
     assert followed.returncode == 1
     assert "Cancelled" in followed.stdout
+    view = sweep(env, "cancelled")
+    assert (view.state, max(cell.attempts for cell in view.cells)) == ("cancelled", 0)
+    with Registry.open(f"sqlite:///{env['HACPO_HOME']}/registry.db") as registry:
+        stopped = [registry.cell(cell.key) for cell in view.cells if cell.steps_done]
+    for cell in stopped:  # at a step boundary, with a checkpoint of there
+        assert [row.step for row in cell.checkpoints][-1] == cell.cell.steps_done
+
+
+def test_a_sweep_from_the_command_line_is_worked_on_paused_and_resumed(
+    env: dict[str, str], write_grid: Callable[..., Path]
+) -> None:
+    grid = write_grid("queued", steps=60)
+    hacpo = [sys.executable, "-c", "from hacpo.cli import main; main()"]
+    submitted = cli(env, *hacpo, "sweep", "submit", str(grid), "--owner", "ann")
+    assert "queued: 3 cells: 3 new" in submitted.stdout, submitted.stderr
+    wait_for_step(env, "queued", 3)
+    assert "is paused" in cli(env, *hacpo, "sweep", "pause", "queued").stdout
+    wait_until_all_are(env, "queued", "paused")
+    assert "is queued" in cli(env, *hacpo, "sweep", "resume", "queued").stdout
+    wait_until_all_are(env, "queued", "done")
+    wait_until(lambda: report_of(env, "queued"), "the reconciler's report")
+    assert {cell.attempts for cell in sweep(env, "queued").cells} == {1}
 
 
 def test_stop_hands_cells_back_and_the_next_start_goes_on(
@@ -212,20 +234,34 @@ def test_stop_hands_cells_back_and_the_next_start_goes_on(
     assert reached.pid is not None
     assert not Path(f"/proc/{reached.pid}").exists()
     with platform(tmp_path) as env:
-        states = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
-        assert post(f"{env['PREFECT_API_URL']}/flow_runs/filter", states) == []
+        dead = {
+            "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}},
+            "flows": {"name": {"any_": ["hacpo-grid"]}},
+        }
+        assert post(f"{env['PREFECT_API_URL']}/flow_runs/filter", dead) == []
         flow_run = flow_run_of(submit(env, "hacpo-grid", "-p", f"config={grid}"))
         assert follow(env, flow_run).returncode == 0
     cells = {cell.key: cell for cell in sweep(env, "stopped").cells}
     assert cells[reached.key].attempts == 1  # a handed back attempt is not counted
 
 
-def wait_until_queued(env: dict[str, str], name: str) -> None:
-    """All cells of the sweep, that somebody worked on."""
-    deadline = time.monotonic() + 60
-    while {cell.state for cell in sweep(env, name).cells} != {"queued"}:
-        assert time.monotonic() < deadline, sweep(env, name)
+def wait_until_all_are(env: dict[str, str], name: str, state: str) -> None:
+    wait_until(
+        lambda: {cell.state for cell in sweep(env, name).cells} == {state},
+        f"all cells of {name} are {state}",
+    )
+
+
+def wait_until(holds: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 180
+    while not holds():
+        assert time.monotonic() < deadline, what
         time.sleep(0.2)
+
+
+def report_of(env: dict[str, str], name: str) -> Any:
+    which = {"artifacts": {"key": {"any_": [f"report-{name}"]}}}
+    return post(f"{env['PREFECT_API_URL']}/artifacts/filter", which)
 
 
 def wait_for_step(env: dict[str, str], name: str, step: int) -> CellView:

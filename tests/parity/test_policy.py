@@ -118,6 +118,29 @@ def test_the_gradient_is_that_of_the_plain_forward(
         torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])  # gemma3: tied to the embedding
+def test_the_gradient_of_a_large_output_layer_is_added_where_it_belongs(
+    architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_policy = make_policy(architecture, dtype)
+    (plain_policy.score(VIEWS).logprobs_BT.sum() * 2).backward()
+    monkeypatch.setattr("hacpo.models.weights.LARGE_ELEMENTS", 1)
+    monkeypatch.setattr("hacpo.models.head.SLICE_ELEMENTS", 1)
+    policy = make_policy(architecture, dtype)
+    sink = policy._head().sink
+    assert sink is not None
+    for _ in range(2):  # the second adds to the first
+        policy.score(VIEWS).logprobs_BT.sum().backward()
+    for name, weight in policy.weights.trained.items():
+        expected = plain_policy.weights.trained[name].grad
+        if dtype == torch.float32:
+            torch.testing.assert_close(weight.grad, expected, atol=1e-5, rtol=1e-5)
+        else:
+            cosine = torch.cosine_similarity(weight.grad.flatten(), expected.flatten(), 0)
+            assert cosine > 0.999, name
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen2"])
 def test_bfloat16_is_near_float32_and_its_gradients_are_float32(architecture: str) -> None:
     exact, rounded = make_policy(architecture), make_policy(architecture, torch.bfloat16)
