@@ -79,14 +79,15 @@ def evaluation(
     )
 
 
-def in_four_processes(work: Callable[..., None], *arguments: object) -> list[Any]:
-    """Run `work(*arguments, barrier, results)` in four new processes; what they put there."""
+def in_processes(count: int, work: Callable[..., None], *arguments: object) -> list[Any]:
+    """Run `work(*arguments, barrier, results)` in new processes; what they put there."""
     spawn = multiprocessing.get_context("spawn")
-    barrier, results = spawn.Barrier(4), spawn.Queue()
-    processes = [spawn.Process(target=work, args=(*arguments, barrier, results)) for _ in range(4)]
+    barrier, results = spawn.Barrier(count), spawn.Queue()
+    given = (*arguments, barrier, results)
+    processes = [spawn.Process(target=work, args=given) for _ in range(count)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=120) for _ in processes]
+    found = [results.get(timeout=400) for _ in processes]
     for process in processes:
         process.join()
     return found
@@ -97,7 +98,8 @@ def claim_all(url: str, start: Barrier, results: "Queue[list[str]]") -> None:
     with Registry.open(url) as registry:
         start.wait(60)
         claimed = []
-        while claim := registry.claim("worker", host="box", pid=0, sweep="race"):
+        registry.wait_for_database(60)
+        while claim := registry.claim("worker", host="box", pid=0):
             claimed.append(claim.cell_key)
             registry.finish(claim)
     results.put(claimed)

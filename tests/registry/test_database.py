@@ -30,7 +30,7 @@ from hacpo.registry.upgrade import alembic_config
 from hacpo.types import ProblemScore
 from tests.registry.helpers import (
     FakeClock,
-    in_four_processes,
+    in_processes,
     open_and_count,
     submit,
     summary,
@@ -236,7 +236,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(url: str):
 
 
 def test_several_processes_may_open_a_new_registry_at_once(url: str):
-    assert in_four_processes(open_and_count, url) == [0] * 4
+    assert in_processes(4, open_and_count, url) == [0] * 4
 
 
 def test_threads_share_one_registry(registry: Registry, take):

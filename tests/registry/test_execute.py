@@ -8,7 +8,7 @@ from tests.registry.helpers import (
     FakeClock,
     claim_all,
     evaluation,
-    in_four_processes,
+    in_processes,
     spec,
     submit,
     summary,
@@ -196,13 +196,28 @@ def test_a_later_attempt_continues_the_mlflow_runs_of_an_earlier_one(registry, t
     assert again.mlflow_agent_run_ids == {"a": "child-a", "b": "child-b"}
 
 
-def test_four_processes_claim_each_of_two_hundred_cells_exactly_once(url: str):
+@pytest.mark.slow
+def test_eight_processes_claim_each_of_two_thousand_cells_exactly_once(url: str):
+    """Of several sweeps, owners and priorities, so that processes differ in whose turn it is."""
     with Registry.open(url) as registry:
-        cells = [spec(f"cell-{number}") for number in range(200)]
-        registry.register_sweep("race", owner="ann", config={}, cells=cells)
-        claimed = in_four_processes(claim_all, url)
+        for sweep in range(4):
+            cells = [spec(f"{sweep}-{number}") for number in range(500)]
+            owner, priority = f"owner{sweep % 2}", sweep // 2
+            registry.register_sweep(
+                f"race{sweep}", owner=owner, config={}, cells=cells, priority=priority
+            )
+        claimed = in_processes(8, claim_all, url)
         per_cell = Counter(key for keys in claimed for key in keys)
-        assert len(per_cell) == 200
+        assert len(per_cell) == 2000
         assert set(per_cell.values()) == {1}
-        assert registry.unfinished("race") == StateCounts(done=200)
-        assert all(cell.attempts == 1 for cell in registry.sweep("race").cells)
+        assert {row.counts for row in registry.sweeps()} == {StateCounts(done=500)}
+        assert {cell.attempts for cell in registry.sweep("race0").cells} == {1}
+
+
+def test_three_processes_share_a_small_sweep(url: str):
+    with Registry.open(url) as registry:
+        submit(registry, *(f"cell-{number}" for number in range(60)))
+        claimed = in_processes(3, claim_all, url)
+        assert sorted(key for keys in claimed for key in keys) == sorted(
+            f"cell-{number}" for number in range(60)
+        )
