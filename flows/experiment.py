@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-import httpx
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.links import artifact_key, cell_links, mlflow_experiment_url
 from flows.parameters import AtLeastOne, NotNegative
+from flows.runs import AWAY
 from hacpo.errors import HacpoError, LeaseLostError
 from hacpo.places import default_registry_url
 from hacpo.registry import Claim, Registry
@@ -70,7 +69,9 @@ def _told(log: "logging.Logger | logging.LoggerAdapter[logging.Logger]") -> Iter
     """Prefect's pages are for people: training goes on without its server."""
     try:
         yield
-    except (httpx.HTTPError, PrefectException, OSError) as error:
+    except HacpoError:
+        raise
+    except AWAY as error:
         log.warning("Prefect was not told: %s", error)
 
 

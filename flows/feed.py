@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from prefect.client.schemas.objects import FlowRun, StateType
 
 from flows.runs import changed_at, end_run, ended_runs, gpus_of, is_waiting, live_runs, submit_run
+from hacpo.errors import HacpoError
 from hacpo.registry import Registry
 
 LOST_SECONDS = 300.0
@@ -27,7 +28,7 @@ FRUITLESS = 3
 FRUITLESS_SECONDS = 600.0
 
 
-class NobodyTakesCellsError(RuntimeError):
+class NobodyTakesCellsError(HacpoError):
     """Experiment runs start and end, but cells stay queued."""
 
 
@@ -50,7 +51,7 @@ class Feeder:
 
         Raises:
             NobodyTakesCellsError: the latest runs all ended without taking a cell.
-            RegistryError, httpx.HTTPError: ask again later.
+            RegistryError, or of `flows.runs.AWAY`: ask again later.
         """
         queued = self.registry.queued_by_gpus()
         if not queued:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
@@ -14,6 +13,7 @@ from prefect.states import Cancelled, Completed, Failed
 from flows.feed import Feeder, NobodyTakesCellsError
 from flows.parameters import AtLeastOne, Methods, Name, Override, Seeds, Text
 from flows.reports import link_mlflow, publish_report
+from flows.runs import AWAY
 from hacpo.cells import expand
 from hacpo.errors import HacpoError, RegistryError
 from hacpo.places import default_registry_url, home
@@ -95,7 +95,7 @@ def hacpo_grid(
             view = registry.sweep(grid.name)
             publish_report(registry, view)
             return _end(view)
-    except (HacpoError, NobodyTakesCellsError) as error:
+    except HacpoError as error:
         log.error("%s", error)
         return Failed(message=str(error))
 
@@ -110,7 +110,9 @@ def _views(registry: Registry, sweep: str, feeder: Feeder, log: Log) -> Iterator
             if view.counts.unfinished:
                 feeder.look()
             well = time.monotonic()
-        except (RegistryError, httpx.HTTPError) as error:
+        except NobodyTakesCellsError:
+            raise
+        except (RegistryError, *AWAY) as error:
             if time.monotonic() - well > PATIENCE_SECONDS:
                 raise
             log.warning("asking again in %.0f s: %s", RETRY_SECONDS, error)

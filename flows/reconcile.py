@@ -10,16 +10,15 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State, StateType
 from prefect.events import emit_event
 from prefect.states import Completed
 
-from flows.feed import LOST_SECONDS, Feeder, NobodyTakesCellsError
+from flows.feed import LOST_SECONDS, Feeder
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
-from flows.runs import changed_at, end_run, live_runs
+from flows.runs import AWAY, changed_at, end_run, live_runs
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
@@ -53,7 +52,7 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
                 tell_news(registry, log, postponed)
                 feeder.look()
                 deliver_waiting()
-            except (HacpoError, httpx.HTTPError, NobodyTakesCellsError) as error:
+            except (HacpoError, *AWAY) as error:
                 log.warning("%s", error)
             looks += 1
             if time.monotonic() + LOOK_SECONDS > until:

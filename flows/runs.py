@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     FlowFilter,
@@ -15,8 +16,11 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
+from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Crashed
 
+AWAY = (httpx.HTTPError, PrefectException, OSError, RuntimeError)
+"""What Prefect's client raises when its server does not answer, or says no."""
 FLOW = "hacpo-experiment"
 DEPLOYMENT = f"{FLOW}/{FLOW}"
 _LIVE = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]

@@ -137,6 +137,7 @@ def services() -> list[Service]:
     single = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"TOKENIZERS_PARALLELISM": "false"}
     working = shared | single
     working |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_LOGGING_EXTRA_LOGGERS": "hacpo"}
+    working |= {"PREFECT_CLIENT_MAX_RETRIES": "7"}  # an outage of its server of 4 minutes
     working |= {"HACPO_SLOTS": slots, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
     files = HOME / "mlflow"

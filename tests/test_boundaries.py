@@ -82,7 +82,7 @@ OWNERS = {
     "sqlalchemy": ("hacpo/registry/",),
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
-    "transformers": ("hacpo/models/", "hacpo/engines/cache.py"),
+    "transformers": ("hacpo/models/", "hacpo/engines/cache.py", "hacpo/engines/attention.py"),
     "prefect": ("flows/",),
 }
 

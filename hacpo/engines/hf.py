@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hacpo.engines.attention import decoding_attention
 from hacpo.engines.base import Sample
 from hacpo.engines.cache import RoomyCache
 
@@ -51,7 +52,8 @@ class HFEngine:
         samples: list[list[Sample]] = []
         for start in range(0, len(prompts), per_batch):
             part = slice(start, start + per_batch)
-            samples += self._batch(prompts[part], uniform[part], temperature)
+            with decoding_attention(self._model):
+                samples += self._batch(prompts[part], uniform[part], temperature)
         return samples
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -146,7 +148,7 @@ def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Ten
     depend on which other rows are still in the batch.
     """
     logits_RV = logits_RV.float()
-    if temperature:
+    if temperature not in (0.0, 1.0):
         logits_RV = logits_RV / temperature
     best_R, most_likely_R = logits_RV.max(-1)
     weights_RV = (logits_RV - best_R.unsqueeze(1)).exp_()
@@ -166,7 +168,8 @@ def _invert(weights_RV: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
     """
     rows, vocabulary = weights_RV.shape
     blocks = -(-vocabulary // BLOCK)
-    weights_RV = torch.nn.functional.pad(weights_RV, (0, blocks * BLOCK - vocabulary))
+    if blocks * BLOCK > vocabulary:
+        weights_RV = torch.nn.functional.pad(weights_RV, (0, blocks * BLOCK - vocabulary))
     weights_RKB = weights_RV.view(rows, blocks, BLOCK)
     cumulative_RK = weights_RKB.sum(-1).double().cumsum(-1)
     total_R = cumulative_RK[:, -1]
