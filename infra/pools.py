@@ -1,4 +1,4 @@
-"""Makes the work pools at PREFECT_API_URL, or brings older ones up to date: `python infra/pools.py`.
+"""`python infra/pools.py`: makes the work pools at PREFECT_API_URL, or brings them up to date.
 
 A pool's runs start by `python -m flows.slots`, in the `python` that the worker finds on its PATH.
 The rest is the template of Prefect's process worker.

@@ -7,7 +7,6 @@ on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (o
 with GPUs has one a GPU).
 """
 
-import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
@@ -18,24 +17,17 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from processes import end_group, in_use, started_at, wait_until
+from runs import HacpoError, end_runs, live_runs, machine_slots
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
-
-from flows.running import LiveRun, live_runs  # noqa: E402 (not where another checkout is installed)
-from hacpo.errors import HacpoError  # noqa: E402
-from hacpo.slots import machine_slots  # noqa: E402
-
 HOME = Path(os.environ.get("HACPO_HOME") or CHECKOUT / ".hacpo").absolute()
 BIN = Path(sys.executable).parent
 START_SECONDS = 120
-RUN_SECONDS = 40  # a run ends its processes within 25 s
 THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 FLOWS = ("hacpo-grid", "hacpo-experiment")
 PREFECT_SERVER = {
@@ -137,17 +129,16 @@ class Service:
         return pid is not None
 
 
-def services() -> list[Service]:
+def services(slots: int = 1) -> list[Service]:
     """In the order of their start; the workers need the servers."""
     prefect, mlflow = ports()
-    slots = str(slot_count())
     shared = environment()
     local = ["--host", "127.0.0.1", "--port"]
     # Two processes with two threads each on two cores are many times slower than with one each.
     single = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"TOKENIZERS_PARALLELISM": "false"}
     working = shared | single
     working |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_LOGGING_EXTRA_LOGGERS": "hacpo"}
-    working |= {"HACPO_SLOTS": slots, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    working |= {"HACPO_SLOTS": str(slots), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     # The pools' command is `python ...`, whoever's worker it is.
     working |= {"PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
     worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
@@ -174,7 +165,7 @@ def services() -> list[Service]:
             "/health",
         ),
         Service("worker-control", [*worker, "hacpo-control"], working),
-        Service("worker-cells", [*worker, "hacpo-cells", "--limit", slots], working),
+        Service("worker-cells", [*worker, "hacpo-cells", "--limit", str(slots)], working),
     ]
 
 
@@ -289,42 +280,13 @@ def stop(every: list[Service]) -> None:
     # grids' first: a grid replaces experiments that end.
     prefect, mlflow, control, cells = every
     stopped = [control.name] if control.stop() else []
-    ended = end_runs(lambda run: run.asked == 0)
+    ended = end_runs(HOME, grids_only=True)
     stopped += [cells.name] if cells.stop() else []
-    ended += end_runs(lambda run: True)
+    ended += end_runs(HOME)
     stopped += [service.name for service in (prefect, mlflow) if service.stop()]
     if ended:
         stopped.append(f"{ended} runs that had outlived their worker")
     print(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
-
-
-def end_runs(which: Callable[[LiveRun], bool]) -> int:
-    """End runs that no worker ends any more, politely first; how many there were."""
-    asked: set[str] = set()
-
-    def gone() -> bool:
-        left = [run for run in live_runs(HOME) if which(run)]
-        for run in left:
-            if run.guard and run.id not in asked:
-                asked.add(run.id)
-                signal_to(run.guard, signal.SIGTERM)
-        return not left
-
-    if not wait_until(gone, RUN_SECONDS):
-        for run in filter(which, live_runs(HOME)):
-            for process in (run.guard, run.engine):
-                signal_to(process, signal.SIGKILL)
-        if not wait_until(gone, RUN_SECONDS):
-            left = ", ".join(run.id for run in live_runs(HOME) if which(run))
-            raise ServiceError(f"runs that do not end: {left}; see {HOME / 'logs' / 'runs'}")
-    return len(asked)
-
-
-def signal_to(process: int, number: signal.Signals) -> None:
-    """Both processes of a run lead a session: if this does not, it is another one by now."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process and os.getsid(process) == process:
-            os.kill(process, number)
 
 
 def status(every: list[Service]) -> None:
@@ -381,7 +343,7 @@ def running(name: str) -> tuple[int, int] | None:
 def main(action: str) -> None:
     # Ignored by a shell's background jobs, and so by what they start; workers end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    every = services()
+    every = services(slot_count()) if action == "start" else services()
     if action == "status":
         return status(every)
     if action == "start":
