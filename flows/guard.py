@@ -5,12 +5,13 @@ run any more, when Prefect says that the run is cancelled. Should the guard itse
 command is asked to end, and what remains keeps the slots until it is gone: it inherited the locks.
 """
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
+import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -58,10 +59,10 @@ def guard(job: Job, relay: int, blocked: Collection[signal.Signals]) -> NoReturn
         _say(str(error))
         code = 2
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        _say(traceback.format_exc())
+        end_descendants(ENGINE_SECONDS)
     finally:
         job.registration.remove()
-        sys.stdout.flush()
         os._exit(code)
 
 
@@ -187,5 +188,6 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def _say(text: str) -> None:
-    """A line in the run's log."""
-    print(f"{datetime.now():%H:%M:%S} | slots | {text}", flush=True)
+    """A line in the run's log; a full disk must not keep the guard from its work."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{datetime.now():%H:%M:%S} | slots | {text}\n".encode())

@@ -28,9 +28,10 @@ class LiveRun:
     """Slots that it asked for; grids ask for none."""
     slots: tuple[str, ...] = ()
     """Those that it holds; none yet while it waits."""
-    guard: int = 0
-    """Process that ends the run when it gets SIGTERM; 0 before it has started."""
-    engine: int = 0
+    guard: int | None = None
+    """Process that ends the run when it gets SIGTERM; None before it has started."""
+    engine: int | None = None
+    """Process that does the work."""
     host: str = ""
 
 

@@ -45,7 +45,7 @@ def end_runs(home: Path, *, grids_only: bool = False) -> int:
     return len(asked)
 
 
-def _signal(process: int, number: signal.Signals) -> None:
+def _signal(process: int | None, number: signal.Signals) -> None:
     """Guard and engine lead sessions: what does not is another process by now."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if process and os.getsid(process) == process:

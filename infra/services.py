@@ -285,7 +285,7 @@ def stop(every: list[Service]) -> None:
     ended += end_runs(HOME)
     stopped += [service.name for service in (prefect, mlflow) if service.stop()]
     if ended:
-        stopped.append(f"{ended} runs that had outlived their worker")
+        stopped.append(f"runs without a worker ({ended})")
     print(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
 
 

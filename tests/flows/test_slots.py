@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from flows.running import LiveRun, live_runs
+from flows.running import live_runs
 from hacpo.slots import GPU_FOLDER, holders, machine_slots
 from tests.servers import CHECKOUT
 from tests.wrapped import environment, lives, soon, wrapped
@@ -19,7 +22,10 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's s
 # Leaves a child in a session of its own whose parent is gone, then waits; ends on SIGTERM with 5.
 FAMILY = """
 import os, pathlib, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+def end(*_):
+    pathlib.Path("asked").touch()
+    sys.exit(5)
+signal.signal(signal.SIGTERM, end)
 middle = "import os, subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session=True)"
 subprocess.run([sys.executable, "-c", middle], check=True)
 pathlib.Path("ready").touch()
@@ -29,13 +35,31 @@ STUBBORN = "trap '' TERM; touch ready; while true; do sleep 0.2; done"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A HACPO_HOME; what a failed test leaves there is killed."""
+    yield tmp_path / "home"
+    for run in live_runs(tmp_path / "home"):
+        for process in filter(None, (run.guard, run.engine)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
-def only_run(home: Path) -> LiveRun:
+@dataclass(frozen=True)
+class Working:
+    """A run's processes."""
+
+    id: str
+    guard: int
+    engine: int
+
+
+def working(home: Path) -> Working:
+    """The home's only run, once it works."""
+    assert soon(lambda: [run for run in live_runs(home) if run.engine])
     [run] = live_runs(home)
-    return run
+    assert run.guard
+    assert run.engine
+    return Working(run.id, run.guard, run.engine)
 
 
 def held(home: Path) -> dict[str, str | None]:
@@ -163,18 +187,18 @@ def test_a_killed_relay_is_a_restarted_worker_and_the_run_goes_on(home: Path) ->
     name = str(uuid4())
     script = "until test -e go; do sleep 0.05; done; echo done"
     run = wrapped(home, 1, "sh", "-c", script, PREFECT__FLOW_RUN_ID=name)
-    assert soon(lambda: [run for run in live_runs(home) if run.engine])
+    working(home)
     run.kill()
     run.wait()
     time.sleep(0.5)
-    assert only_run(home).id == name
+    assert working(home).id == name
     assert name in str(held(home)["cpu0"])
     twice = wrapped(home, 1, "true", PREFECT__FLOW_RUN_ID=name)
     assert "still lives on this machine" in twice.communicate()[1]
     assert twice.returncode == 2
     (home / "go").touch()
-    assert soon(lambda: live_runs(home) == [])
-    assert free(home)
+    assert soon(lambda: free(home))
+    assert live_runs(home) == []
     log = (home / "logs" / "runs" / f"{name}.log").read_text()
     assert "the worker is gone; this run goes on" in log
     assert "done\n" in log
@@ -183,7 +207,7 @@ def test_a_killed_relay_is_a_restarted_worker_and_the_run_goes_on(home: Path) ->
 def test_a_cancelled_run_ends_even_if_the_relay_is_killed_meanwhile(home: Path) -> None:
     run = wrapped(home, 1, "bash", "-c", STUBBORN, impatient=True)
     assert soon((home / "ready").exists)
-    engine = only_run(home).engine
+    engine = working(home).engine
     run.terminate()
     time.sleep(0.2)
     run.kill()
@@ -195,9 +219,10 @@ def test_a_cancelled_run_ends_even_if_the_relay_is_killed_meanwhile(home: Path) 
 def test_a_killed_guard_ends_its_command(home: Path) -> None:
     run = wrapped(home, 1, sys.executable, "-c", FAMILY, impatient=True)
     assert soon((home / "ready").exists)
-    live = only_run(home)
+    live = working(home)
     os.kill(live.guard, signal.SIGKILL)
     assert run.wait(20) == 137
+    assert (home / "asked").exists()
     assert not lives(live.engine)
     assert sleepers(home) == set()
     assert free(home)
@@ -207,14 +232,14 @@ def test_a_killed_guard_ends_its_command(home: Path) -> None:
 def test_what_outlives_relay_and_guard_keeps_its_slot(home: Path) -> None:
     run = wrapped(home, 1, "bash", "-c", STUBBORN)
     assert soon((home / "ready").exists)
-    live = only_run(home)
+    live = working(home)
     run.kill()
     run.wait()
     os.kill(live.guard, signal.SIGKILL)
     time.sleep(0.5)
     assert lives(live.engine)
     assert held(home)["cpu0"]
-    assert only_run(home).engine == live.engine
+    assert working(home).engine == live.engine
     os.kill(live.engine, signal.SIGKILL)
     assert soon(lambda: free(home))
     assert live_runs(home) == []
@@ -236,7 +261,7 @@ def test_a_run_that_waits_can_be_cancelled(home: Path) -> None:
 def test_ctrl_c_is_the_workers_own(home: Path) -> None:
     name = str(uuid4())
     run = wrapped(home, 1, "sleep", "60", PREFECT__FLOW_RUN_ID=name)
-    assert soon(lambda: [run for run in live_runs(home) if run.engine])
+    working(home)
     run.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert run.poll() is None
@@ -267,13 +292,14 @@ def test_the_workers_temporary_folder_is_not_the_runs(home: Path, tmp_path: Path
     )
     assert done.returncode == 0
     [log] = (home / "logs" / "runs").iterdir()
-    assert f"\n{home}\n" in log.read_text()
+    assert str(home) in log.read_text().splitlines()
 
 
+@LINUX_ONLY
 def test_stop_ends_runs_that_outlived_their_worker(home: Path) -> None:
     run = wrapped(home, 1, sys.executable, "-c", FAMILY)
     assert soon((home / "ready").exists)
-    live = only_run(home)
+    live = working(home)
     run.kill()
     run.wait()
     command = [sys.executable, "infra/services.py"]
@@ -281,6 +307,6 @@ def test_stop_ends_runs_that_outlived_their_worker(home: Path) -> None:
     shown = subprocess.check_output([*command, "status"], **settings)  # type: ignore[call-overload]
     assert f"run {live.id} cpu0" in shown
     told = subprocess.check_output([*command, "stop"], **settings)  # type: ignore[call-overload]
-    assert told == "Stopped: 1 runs that had outlived their worker\n"
+    assert told == "Stopped: runs without a worker (1)\n"
     assert sleepers(home) == set()
     assert live_runs(home) == []
