@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hacpo.errors import ConfigError, StorageError
 
-SIZE = 1024
+SIZE = 8192
 ATTEMPTS = 20
 
 
