@@ -52,7 +52,7 @@ def check_nothing_is_left(stage: Stage) -> None:
 
 def held_slots(home: Path) -> list[str]:
     held = []
-    for path in (home / "slots").glob("*.lock"):
+    for path in (home / "slots").glob("cpu*"):
         descriptor = os.open(path, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

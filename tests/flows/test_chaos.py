@@ -1,7 +1,6 @@
 """Six faults at seeded moments, on both databases; `python -m tests.chaos` does more of them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest

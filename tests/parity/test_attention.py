@@ -70,9 +70,7 @@ def test_a_model_says_the_same_token_by_token(
             ids = torch.tensor([[*prompt, *sample.token_ids]])
             logits = policy.model(ids).logits[0, len(prompt) - 1 : -1].float()
             expected = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
-            torch.testing.assert_close(
-                torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=0
-            )
+            torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=0)
 
 
 def test_other_kinds_of_attention_are_left_alone() -> None:
