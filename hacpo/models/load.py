@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from hacpo.errors import DataError
@@ -51,7 +52,7 @@ def load_policy(
                 trust_remote_code=config.trust_remote_code,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"agent {agent!r}: weights of {model} cannot be loaded: {reason}"
