@@ -6,6 +6,7 @@ Standard library only. State, logs and process ids lie under HACPO_HOME (.hacpo)
 on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (one a core).
 """
 
+import base64
 import fcntl
 import hashlib
 import json
@@ -14,7 +15,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,37 +198,58 @@ def environment() -> dict[str, str]:
 
 def start(every: list[Service]) -> None:
     """Start what does not run; if something cannot, stop what this call started."""
+    if (HOME / "team.env").exists():
+        raise ServiceError(f"{HOME} is a team's: use infra/team.sh, or set HACPO_HOME to another")
     (HOME / "mlflow").mkdir(parents=True, exist_ok=True)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in environment().items()]
-    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
-    (HOME / "env").write_text("\n".join([*lines, ""]))
-    started: list[Service] = []
+    write_environment(environment())
     servers, workers = every[:2], every[2:]
+    bring_up([(servers, lambda: close_dead_runs(workers)), (workers, deploy)])
+    print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
+
+
+def write_environment(variables: dict[str, str]) -> None:
+    """HOME/env: what a shell sources to be a client; readable by its owner alone."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
+    write_private(HOME / "env", "\n".join([*lines, ""]))
+
+
+def write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def bring_up(stages: list[tuple[list[Service], Callable[[], None]]]) -> None:
+    """Start each stage's services that do not run, wait for all of them, then do its step.
+
+    If something cannot, what this call started is stopped.
+    """
+    started: list[Service] = []
     try:
-        for stage in (servers, workers):
-            if stage is workers and not any(worker.pid() for worker in workers):
-                close_dead_runs()
+        for stage, step in stages:
             for service in stage:
                 if service.pid() is None:
                     started.append(service)
                     service.start()
             for service in stage:
                 service.wait()
-        deploy()
+            step()
     except BaseException:
         for service in reversed(started):
             service.stop()
         raise
     said = ", ".join(service.name for service in started)
     print(f"Services: {said} started" if said else "Services: all running")
-    print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
 
 
-def close_dead_runs() -> None:
+def close_dead_runs(workers: list[Service]) -> None:
     """Without workers nothing runs, whatever Prefect was left with when they ended.
 
     A grid that waits for a worker goes on waiting; experiments that wait have lost their grid.
     """
+    if any(worker.pid() for worker in workers):
+        return
     unfinished = ["SCHEDULED", "PENDING", "RUNNING", "CANCELLING"]
     crashed = {"type": "CRASHED", "message": "its worker was stopped"}
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
@@ -287,10 +311,21 @@ def sweeps() -> list[dict[str, dict[str, int]]]:
 
 def answers(url: str) -> bool:
     try:
-        with LOCAL.open(url, timeout=5):
+        with LOCAL.open(urllib.request.Request(url, headers=credentials()), timeout=5):
             return True
+    except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise ServiceError(f"{url} refuses us: check PREFECT_API_AUTH_STRING") from None
+        return False
     except (OSError, ValueError):
         return False
+
+
+def credentials() -> dict[str, str]:
+    """For Prefect's API, where it wants some."""
+    text = os.environ.get("PREFECT_API_AUTH_STRING")
+    encoded = base64.b64encode((text or "").encode()).decode()
+    return {"Authorization": f"Basic {encoded}"} if text else {}
 
 
 def post(path: str, body: dict[str, Any]) -> Any:
@@ -298,7 +333,7 @@ def post(path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         f"{environment()['PREFECT_API_URL']}/{path}",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json"} | credentials(),
     )
     with LOCAL.open(request, timeout=30) as reply:
         return json.load(reply)
