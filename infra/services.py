@@ -17,7 +17,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,54 +201,47 @@ def start(every: list[Service]) -> None:
         raise ServiceError(f"{HOME} is a team's: use infra/team.sh, or set HACPO_HOME to another")
     (HOME / "mlflow").mkdir(parents=True, exist_ok=True)
     write_environment(environment())
-    servers, workers = every[:2], every[2:]
-    bring_up([(servers, lambda: close_dead_runs(workers)), (workers, deploy)])
-    print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
-
-
-def write_environment(variables: dict[str, str]) -> None:
-    """HOME/env: what a shell sources to be a client; readable by its owner alone."""
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
-    write_private(HOME / "env", "\n".join([*lines, ""]))
-
-
-def write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-
-
-def bring_up(stages: list[tuple[list[Service], Callable[[], None]]]) -> None:
-    """Start each stage's services that do not run, wait for all of them, then do its step.
-
-    If something cannot, what this call started is stopped.
-    """
     started: list[Service] = []
+    servers, workers = every[:2], every[2:]
     try:
-        for stage, step in stages:
+        for stage in (servers, workers):
+            if stage is workers and not any(worker.pid() for worker in workers):
+                close_dead_runs()
             for service in stage:
                 if service.pid() is None:
                     started.append(service)
                     service.start()
             for service in stage:
                 service.wait()
-            step()
+        deploy()
     except BaseException:
         for service in reversed(started):
             service.stop()
         raise
     said = ", ".join(service.name for service in started)
     print(f"Services: {said} started" if said else "Services: all running")
+    print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
 
 
-def close_dead_runs(workers: list[Service]) -> None:
+def write_environment(variables: dict[str, str]) -> None:
+    """HOME/env: what a shell sources to be a client."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
+    write_private(HOME / "env", "\n".join([*lines, ""]))
+
+
+def write_private(path: Path, text: str) -> None:
+    """For its owner alone: it may hold secrets."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def close_dead_runs() -> None:
     """Without workers nothing runs, whatever Prefect was left with when they ended.
 
     A grid that waits for a worker goes on waiting; experiments that wait have lost their grid.
     """
-    if any(worker.pid() for worker in workers):
-        return
     unfinished = ["SCHEDULED", "PENDING", "RUNNING", "CANCELLING"]
     crashed = {"type": "CRASHED", "message": "its worker was stopped"}
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):

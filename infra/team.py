@@ -47,20 +47,34 @@ def start(workers: int) -> None:
     services.write_environment(services.environment() | client(held))
     write_auth_file()
     working = [service for service in every if service.port is None]
-    stages = [
-        ([s for s in every if s.name in ("postgres", "s3")], lambda: make_stores(held)),
-        (
-            [s for s in every if s.name in ("prefect", "mlflow")],
-            lambda: services.close_dead_runs(working),
-        ),
-        (working, services.deploy),
-    ]
-    services.bring_up(stages)
-    print(
-        ", ".join(f"{service.name} 127.0.0.1:{service.port}" for service in every if service.port)
-    )
+    started: list[Service] = []
+    try:
+        bring_up([s for s in every if s.name in ("postgres", "s3")], started)
+        make_stores(held)
+        bring_up([s for s in every if s.name in ("prefect", "mlflow")], started)
+        if not any(worker.pid() for worker in working):
+            services.close_dead_runs()
+        bring_up(working, started)
+        services.deploy()
+    except BaseException:
+        for service in reversed(started):
+            service.stop()
+        raise
+    said = ", ".join(service.name for service in started)
+    print(f"Services: {said} started" if said else "Services: all running")
+    print(", ".join(f"{s.name} 127.0.0.1:{s.port}" for s in every if s.port))
     print(f"For prefect, hacpo and mlflow in your shell: source {HOME}/env")
     print(f"Secrets: {KEPT}; MLflow's user is {held['MLFLOW_TRACKING_USERNAME']}")
+
+
+def bring_up(stage: list[Service], started: list[Service]) -> None:
+    """Start what does not run, and wait for all."""
+    for service in stage:
+        if service.pid() is None:
+            started.append(service)
+            service.start()
+    for service in stage:
+        service.wait()
 
 
 def make_cluster() -> None:
