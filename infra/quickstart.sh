@@ -12,7 +12,8 @@ bash infra/quickstart.sh --stop | --status
   --config FILE  another grid; the default is configs/embedded/grid.yaml
 
 Environment: HACPO_HOME (.hacpo), HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000),
-HACPO_SLOTS (experiments at the same time: one a core), HACPO_VENV (.venv), HACPO_PYTHON.
+HACPO_GPUS (UUIDs; default: all, `none` for the CPU), HACPO_SLOTS (without GPUs: experiments at
+the same time, one a core), HACPO_VENV (.venv), HACPO_PYTHON.
 END
 }
 

@@ -3,12 +3,14 @@
     python infra/services.py start | stop | status
 
 Standard library only. State, logs and process ids lie under HACPO_HOME (.hacpo); everything listens
-on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (one a core).
+on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (one a core; a machine
+with GPUs has one a GPU).
 """
 
 import base64
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import shlex
@@ -22,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from processes import end_group, in_use, started_at, wait_until
+from runs import HacpoError, end_runs, live_runs, machine_slots
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("HACPO_HOME") or CHECKOUT / ".hacpo").absolute()
 BIN = Path(sys.executable).parent
 START_SECONDS = 120
 THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
-POOLS = ("hacpo-control", "hacpo-cells")
 FLOWS = ("hacpo-grid", "hacpo-experiment")
 PREFECT_SERVER = {
     # One write a task run is what most of the server's time goes into.
@@ -129,17 +131,18 @@ class Service:
         return pid is not None
 
 
-def services() -> list[Service]:
+def services(slots: int = 1) -> list[Service]:
     """In the order of their start; the workers need the servers."""
     prefect, mlflow = ports()
-    slots = str(number("HACPO_SLOTS", os.cpu_count() or 1))
     shared = environment()
     local = ["--host", "127.0.0.1", "--port"]
     # Two processes with two threads each on two cores are many times slower than with one each.
     single = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"TOKENIZERS_PARALLELISM": "false"}
     working = shared | single
     working |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_LOGGING_EXTRA_LOGGERS": "hacpo"}
-    working |= {"HACPO_SLOTS": slots, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    working |= {"HACPO_SLOTS": str(slots), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    # The pools' command is `python ...`, whoever's worker it is.
+    working |= {"PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
     worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
     files = HOME / "mlflow"
     return [
@@ -164,8 +167,15 @@ def services() -> list[Service]:
             "/health",
         ),
         Service("worker-control", [*worker, "hacpo-control"], working),
-        Service("worker-cells", [*worker, "hacpo-cells", "--limit", slots], working),
+        Service("worker-cells", [*worker, "hacpo-cells", "--limit", str(slots)], working),
     ]
+
+
+def slot_count() -> int:
+    """Runs at the same time: one a GPU, else HACPO_SLOTS."""
+    asked = number("HACPO_SLOTS", os.cpu_count() or 1)
+    found = machine_slots(HOME, os.environ)
+    return len(found.names) if found.are_gpus else asked
 
 
 def ports() -> tuple[int, int]:
@@ -205,15 +215,16 @@ def start(every: list[Service]) -> None:
     servers, workers = every[:2], every[2:]
     try:
         for stage in (servers, workers):
-            if stage is workers and not any(worker.pid() for worker in workers):
-                close_dead_runs()
+            if stage is workers:
+                deploy()
+                if not any(worker.pid() for worker in workers):
+                    close_dead_runs()
             for service in stage:
                 if service.pid() is None:
                     started.append(service)
                     service.start()
             for service in stage:
                 service.wait()
-        deploy()
     except BaseException:
         for service in reversed(started):
             service.stop()
@@ -238,47 +249,60 @@ def write_private(path: Path, text: str) -> None:
 
 
 def close_dead_runs() -> None:
-    """Without workers nothing runs, whatever Prefect was left with when they ended.
+    """Without workers only what outlived them runs, whatever Prefect was left with.
 
-    A grid that waits for a worker goes on waiting; experiments that wait have lost their grid.
+    A grid that waits for a worker goes on waiting; experiments that wait have lost their grid,
+    unless that lives.
     """
+    living = {run.id for run in live_runs(HOME)}
     unfinished = ["SCHEDULED", "PENDING", "RUNNING", "CANCELLING"]
     crashed = {"type": "CRASHED", "message": "its worker was stopped"}
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
-        if run["state_type"] != "SCHEDULED" or run["parent_task_run_id"]:
+        if run["id"] in living:
+            continue
+        if run["state_type"] != "SCHEDULED" or (run["parent_task_run_id"] and not living):
             post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
 
 
 def deploy() -> None:
-    """Deploy the flows, unless this server has them as they are now."""
+    """Make the pools and deploy the flows, unless this server has them as they are now."""
     api = environment()["PREFECT_API_URL"]
-    files = sorted([*(CHECKOUT / "flows").glob("*.py"), CHECKOUT / "infra" / "prefect.yaml"])
-    content = b"".join(path.read_bytes() for path in files) + str(CHECKOUT).encode()
+    mine = [CHECKOUT / "infra" / name for name in ("prefect.yaml", "pools.py")]
+    files = sorted([*(CHECKOUT / "flows").glob("*.py"), *mine])
+    content = b"".join(path.read_bytes() for path in files)
+    content += f"{CHECKOUT} {importlib.metadata.version('prefect')}".encode()
     wanted, marker = hashlib.sha256(content).hexdigest(), HOME / "prefect" / "deployed"
     there = all(answers(f"{api}/deployments/name/{name}/{name}") for name in FLOWS)
     if there and marker.exists() and marker.read_text() == wanted:
         return
-    if not wait_until(lambda: all(answers(f"{api}/work_pools/{p}") for p in POOLS), START_SECONDS):
-        raise ServiceError(f"the workers did not make their pools: see {HOME / 'logs'}")
-    command = [str(BIN / "prefect"), "--no-prompt", "deploy", "--all", "--prefect-file"]
-    done = subprocess.run(
-        [*command, "infra/prefect.yaml"],
-        cwd=CHECKOUT,
-        env=os.environ | environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ServiceError(f"{done.stdout}{done.stderr}\nprefect deploy failed")
+    prefect = [str(BIN / "prefect"), "--no-prompt", "deploy", "--all", "--prefect-file"]
+    for command in ([sys.executable, "infra/pools.py"], [*prefect, "infra/prefect.yaml"]):
+        done = subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            env=os.environ | environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            said = f"{done.stdout}{done.stderr}".rstrip()
+            raise ServiceError(f"{said}\n{shlex.join(command)} failed")
     marker.write_text(wanted)
 
 
 def stop(every: list[Service]) -> None:
     # Workers first: their flows hand cells back and tell the servers how they ended. Of these the
     # grids' first: a grid replaces experiments that end.
-    names = [service.name for service in [*every[2:], *every[:2]] if service.stop()]
-    print(f"Stopped: {', '.join(names)}" if names else "Nothing was running")
+    prefect, mlflow, control, cells = every
+    stopped = [control.name] if control.stop() else []
+    ended = end_runs(HOME, grids_only=True)
+    stopped += [cells.name] if cells.stop() else []
+    ended += end_runs(HOME)
+    stopped += [service.name for service in (prefect, mlflow) if service.stop()]
+    if ended:
+        stopped.append(f"runs without a worker ({ended})")
+    print(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
 
 
 def status(every: list[Service]) -> None:
@@ -287,6 +311,9 @@ def status(every: list[Service]) -> None:
         state = "stopped" if pid is None else "running" if service.healthy() else "not answering"
         shown = f"{service.name:<15} {state:<14} {f'pid {pid}' if pid else '':<12} {where}"
         print(shown.rstrip())
+    for run in live_runs(HOME):
+        where = ", ".join(run.slots) or ("waits for slots" if run.asked else "no slot")
+        print(f"run {run.id} {where}")
     for sweep in sweeps():
         counts = ", ".join(f"{n} {state}" for state, n in sweep["counts"].items() if n)
         print(f"sweep {sweep['name']}: {counts}")
@@ -343,7 +370,7 @@ def running(name: str) -> tuple[int, int] | None:
 def main(action: str) -> None:
     # Ignored by a shell's background jobs, and so by what they start; workers end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    every = services()
+    every = services(slot_count()) if action == "start" else services()
     if action == "status":
         return status(every)
     if action == "start":
@@ -358,7 +385,7 @@ def main(action: str) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except ServiceError as error:
+    except (ServiceError, HacpoError) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or HOME}: {error.strerror}; set HACPO_HOME to a folder of yours")

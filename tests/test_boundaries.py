@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": set(),
     "config": set(),
     "places": set(),
+    "slots": set(),
     "presets": {"places"},
     "algorithm": set(),
     "models": {"places", "problems"},  # embedded agents are pre-trained on the embedded problems
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
     },
     "report": {"registry", "places"},
-    "doctor": {"models", "places", "presets", "problems", "registry", "tracking"},
+    "doctor": {"models", "places", "presets", "problems", "registry", "slots", "tracking"},
 }
 OWNERS = {
     "vllm": ("hacpo/engines/vllm_worker.py", "hacpo/engines/vllm_load.py"),
@@ -144,6 +145,7 @@ def test_nothing_in_the_library_imports_the_flows() -> None:
         ("hacpo.config", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
         ("hacpo.cells", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
         ("hacpo.doctor.work", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow"),
+        ("flows.slots", "torch transformers prefect mlflow lm_eval sqlalchemy pyarrow asyncio"),
         ("hacpo.cli", "torch transformers prefect mlflow lm_eval pyarrow"),
         ("hacpo.report", "torch transformers prefect mlflow lm_eval pyarrow"),
         ("hacpo.algorithm", "transformers prefect mlflow lm_eval sqlalchemy pyarrow"),

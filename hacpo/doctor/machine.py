@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from hacpo.doctor.check import Check, Finding, run_check
+from hacpo.slots import holders, machine_slots
 
 REQUIRED = ("torch", "transformers", "prefect", "mlflow", "sqlalchemy", "lm-eval")
 OPTIONAL = {
@@ -40,6 +41,7 @@ def machine_checks(home: Path) -> Iterator[Check]:
     yield run_check("cores", _cores)
     yield run_check("memory", _memory)
     yield run_check("gpu", _gpus, TORCH_SECONDS)
+    yield run_check("slots", partial(_slots, home))
     yield run_check("home", partial(_home, home))
     yield run_check("disk", partial(_disk, home))
 
@@ -136,6 +138,14 @@ def _gpu(index: int) -> str:
     free, total = torch.cuda.mem_get_info(index)
     name = torch.cuda.get_device_name(index)
     return f"{name} ({free / 2**30:.0f} of {total / 2**30:.0f} GB free)"
+
+
+def _slots(home: Path) -> str:
+    slots = machine_slots(home, os.environ)
+    held = {name: who for name, who in holders(slots).items() if who}
+    kind = "GPUs" if slots.are_gpus else "CPU slots"
+    told = [f"{name} by {who}" for name, who in held.items()]
+    return "; ".join([f"{len(slots.names)} {kind}, {len(held)} held", *told])
 
 
 def _home(home: Path) -> Finding:

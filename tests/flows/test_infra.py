@@ -43,12 +43,14 @@ def test_occupied_port_is_one_line_and_starts_nothing(
     assert not (tmp_path / "home").exists()
 
 
-def test_malformed_number_is_one_line(
-    run: Callable[..., "subprocess.CompletedProcess[str]"],
+@pytest.mark.parametrize(("variable", "value"), [("HACPO_SLOTS", "many"), ("HACPO_GPUS", "0,1")])
+def test_malformed_slots_are_one_line_and_dont_keep_from_stopping(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], variable: str, value: str
 ) -> None:
-    done = run(sys.executable, "infra/services.py", "start", HACPO_SLOTS="many")
+    done = run(sys.executable, "infra/services.py", "start", **{variable: value})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "HACPO_SLOTS=many" in done.stderr
+    assert f"{variable}={value}" in done.stderr
+    assert run(sys.executable, "infra/services.py", "stop", **{variable: value}).returncode == 0
 
 
 def test_stop_and_status_without_services(

@@ -3,6 +3,7 @@
 import base64
 import http.server
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from hacpo.doctor.work import read_config, work_checks
 from hacpo.errors import DataError
 from hacpo.places import default_registry_url
 from hacpo.registry import Registry
+from hacpo.slots import Taker, machine_slots
 from tests.cli_runner import ROOT, Cli
 
 PAIR = ROOT / "configs" / "embedded" / "pair.yaml"
@@ -221,3 +223,13 @@ def test_a_full_disk_a_locked_home_and_a_missing_package_are_to_do(
     wrong = {name for name, check in found.items() if not check.ok}
     assert wrong == {"no-such-package", "cores", "home", "disk"}
     assert "pip install no-such-package" in found["no-such-package"].text
+
+
+def test_slots_are_told_with_their_holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HACPO_GPUS", "none")
+    monkeypatch.setenv("HACPO_SLOTS", "2")
+    monkeypatch.setattr(machine, "_gpus", lambda: "not asked here: loads torch")
+    assert by_name(machine_checks(tmp_path))["slots"].text == "2 CPU slots, 0 held"
+    Taker(machine_slots(tmp_path, os.environ), 1).take("run 1, process 2")
+    told = by_name(machine_checks(tmp_path))["slots"].text
+    assert told == "2 CPU slots, 1 held; cpu0 by run 1, process 2"

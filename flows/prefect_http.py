@@ -1,0 +1,51 @@
+"""What a run's guard asks and tells Prefect, with the standard library alone: it must start fast.
+
+Nothing here raises: without Prefect a run goes on.
+"""
+
+import base64
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+SECONDS = 10
+
+
+def state_of(flow_run_id: str) -> str:
+    """RUNNING, CANCELLING, ...; empty if Prefect doesn't say."""
+    answer = _ask(f"flow_runs/{flow_run_id}")
+    return str(answer.get("state_type") or "") if isinstance(answer, dict) else ""
+
+
+def set_state(flow_run_id: str, kind: str, message: str) -> None:
+    state = {"type": kind, "message": message}
+    _ask(f"flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
+
+
+def log(flow_run_id: str, message: str) -> None:
+    """An error in the run's log."""
+    entry = {"name": "hacpo.slots", "level": 40, "message": message, "flow_run_id": flow_run_id}
+    _ask("logs/", [entry | {"timestamp": datetime.now(UTC).isoformat()}])
+
+
+def _ask(path: str, body: Any = None) -> Any:
+    api = os.environ.get("PREFECT_API_URL")
+    if not api or not os.environ.get("PREFECT__FLOW_RUN_ID"):
+        return None  # started by hand
+    import urllib.request  # hardly ever needed, and not free to load
+
+    headers = {"Content-Type": "application/json"}
+    if secret := os.environ.get("PREFECT_API_AUTH_STRING"):
+        headers["Authorization"] = f"Basic {base64.b64encode(secret.encode()).decode()}"
+    elif secret := os.environ.get("PREFECT_API_KEY"):
+        headers["Authorization"] = f"Bearer {secret}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{api.rstrip('/')}/{path}", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+            return json.loads(reply.read() or b"null")
+    except (OSError, ValueError) as error:
+        print(f"Prefect, {path}: {error}", file=sys.stderr, flush=True)
+        return None
