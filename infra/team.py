@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import services
+from runs import HacpoError, end_runs
 from services import CHECKOUT, HOME, Service, ServiceError, running
 from team_stack import (
     AUTH_FILE,
@@ -52,10 +53,10 @@ def start(workers: int) -> None:
         bring_up([s for s in every if s.name in ("postgres", "s3")], started)
         make_stores(held)
         bring_up([s for s in every if s.name in ("prefect", "mlflow")], started)
+        services.deploy()
         if not any(worker.pid() for worker in working):
             services.close_dead_runs()
         bring_up(working, started)
-        services.deploy()
     except BaseException:
         for service in reversed(started):
             service.stop()
@@ -132,10 +133,15 @@ def write_auth_file() -> None:
 
 def stop(every: list[Service]) -> None:
     """Grids first, which replace experiments that end; then their workers, then what they need."""
-    working = [service for service in every if service.port is None]
-    rest = [service for service in reversed(every) if service.port]
-    said = [service.name for service in [*working, *rest] if service.stop()]
-    print(f"Stopped: {', '.join(said)}" if said else "Nothing was running")
+    control, *cells = [service for service in every if service.port is None]
+    stopped = [control.name] if control.stop() else []
+    ended = end_runs(HOME, grids_only=True)
+    stopped += [service.name for service in cells if service.stop()]
+    ended += end_runs(HOME)
+    stopped += [service.name for service in reversed(every) if service.port and service.stop()]
+    if ended:
+        stopped.append(f"runs without a worker ({ended})")
+    print(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
 
 
 def workers_there() -> int:
@@ -164,7 +170,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ServiceError as error:
+    except (ServiceError, HacpoError) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or HOME}: {error.strerror}; set HACPO_HOME to a folder of yours")

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'END'
-bash infra/team.sh start [--workers N]   start what does not run; N workers of hacpo-cells (1)
+bash infra/team.sh start [--workers N]   start what does not run; N workers (1) share the slots
 bash infra/team.sh stop | status
 
 Everything listens on loopback and lies under HACPO_HOME (.hacpo). Passwords are taken from the
@@ -15,7 +15,7 @@ objects in memory, until it is stopped; S3_ENDPOINT (with S3_ACCESS_KEY, S3_SECR
 lasting one instead.
 
 Environment: HACPO_HOME, HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_POSTGRES_PORT
-(5432), HACPO_S3_PORT (9000), HACPO_SLOTS (experiments of one worker: one a core), HACPO_VENV (.venv).
+(5432), HACPO_S3_PORT (9000), HACPO_SLOTS (experiments at the same time: one a core), HACPO_VENV.
 END
 }
 

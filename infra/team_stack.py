@@ -86,15 +86,14 @@ def client(held: Settings) -> dict[str, str]:
 
 def stack(held: Settings, workers: int) -> list[Service]:
     """In the order of their start."""
-    usual = {service.name: service for service in services.services()}
-    cells, control = usual["worker-cells"], usual["worker-control"]
-    slots = str(int(cells.environment["HACPO_SLOTS"]) * workers)
+    usual = {service.name: service for service in services.services(services.slot_count())}
+    cells = usual["worker-cells"]
     return [
         _postgres(),
         *([] if held.get("S3_ENDPOINT") else [_objects()]),
         _prefect(usual["prefect"], held),
         _mlflow(usual["mlflow"], held),
-        replace(control, environment=control.environment | {"HACPO_SLOTS": slots}),
+        usual["worker-control"],
         *(replace(cells, name=f"worker-cells-{index + 1}") for index in range(workers)),
     ]
 

@@ -176,7 +176,9 @@ def commands() -> Iterator[list[str]]:
     """What is executed by compose, the unit and the cluster."""
     for service in COMPOSE["services"].values():
         if service["image"].startswith("hacpo"):
-            yield service["command"]
+            command = service["command"]
+            script = command[2] if command[:2] == ["sh", "-c"] else None
+            yield from map(str.split, script.split(" && ")) if script else [command]
     for _, manifest in manifests():
         if manifest["kind"] == "Deployment":
             for container in manifest["spec"]["template"]["spec"]["containers"]:
