@@ -7,12 +7,15 @@ import os
 import sys
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 
 def make_bucket(name: str) -> None:
-    """Raises what boto3 raises, unless the bucket is there already."""
-    client = boto3.client("s3", endpoint_url=os.environ.get("MLFLOW_S3_ENDPOINT_URL"))
+    """Raises what boto3 raises, unless the bucket is there already; waits a minute for a server."""
+    patient = Config(retries={"mode": "standard", "max_attempts": 8})
+    endpoint = os.environ.get("MLFLOW_S3_ENDPOINT_URL")
+    client = boto3.client("s3", endpoint_url=endpoint, config=patient)
     try:
         client.head_bucket(Bucket=name)
     except ClientError as error:

@@ -18,6 +18,7 @@ from dockerfile_parse import DockerfileParser
 from mlflow.cli import cli as mlflow_cli
 from mlflow.server.security_utils import is_allowed_host_header
 
+import hacpo
 from tests.team_files import (
     COMPOSE,
     INFRA,
@@ -105,6 +106,8 @@ def test_images_are_pinned_and_do_not_run_as_root() -> None:
     assert not pinned("postgres:17")
     for name, service in COMPOSE["services"].items():
         assert pinned(service["image"]), name
+        if service["image"].startswith("hacpo"):
+            assert service["image"].endswith(f":{hacpo.__version__}")
     for _, manifest in manifests():
         if manifest["kind"] == "Deployment":
             spec = manifest["spec"]["template"]["spec"]
