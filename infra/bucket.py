@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 def make_bucket(name: str) -> None:
     """Raises what boto3 raises, unless the bucket is there already; waits a minute for a server."""
-    patient = Config(retries={"mode": "standard", "max_attempts": 8})
+    patient = Config(retries={"mode": "standard", "max_attempts": 12})
     endpoint = os.environ.get("MLFLOW_S3_ENDPOINT_URL")
     client = boto3.client("s3", endpoint_url=endpoint, config=patient)
     try:

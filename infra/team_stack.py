@@ -47,7 +47,8 @@ class Postgres(Service):
     """Does not run as root, and waits for its clients unless it is stopped by SIGINT."""
 
     def healthy(self) -> bool:
-        asked = [postgres_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        reach = ["-q", "-h", str(DATA.parent), "-p", str(self.port), "-d", "postgres"]
+        asked = [*unprivileged(), postgres_program("pg_isready"), *reach]
         return self.pid() is not None and subprocess.run(asked).returncode == 0
 
     def stop(self) -> bool:
