@@ -9,6 +9,7 @@ import urllib.request
 from prefect.utilities.urls import url_for
 
 from hacpo.registry import CellView, SweepView
+from hacpo.tracking.server import headers, public
 
 
 def prefect_url(flow_run_id: str | None) -> str | None:
@@ -22,13 +23,15 @@ def mlflow_experiment_url(name: str, uri: str | None = None) -> str | None:
     if not uri.startswith("http"):
         return None
     asked = urllib.parse.urlencode({"experiment_name": name})
-    address = f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name?{asked}"
+    server = public(uri).rstrip("/")
+    address = f"{server}/api/2.0/mlflow/experiments/get-by-name?{asked}"
     try:
-        with urllib.request.urlopen(address, timeout=5) as reply:
+        request = urllib.request.Request(address, headers=headers(uri))
+        with urllib.request.urlopen(request, timeout=5) as reply:
             experiment = json.load(reply)["experiment"]["experiment_id"]
     except (OSError, ValueError, KeyError):
         return None
-    return f"{uri.rstrip('/')}/#/experiments/{experiment}/runs"  # bare, it opens on GenAI traces
+    return f"{server}/#/experiments/{experiment}/runs"  # bare, it opens on GenAI traces
 
 
 def artifact_key(*parts: str) -> str:

@@ -3,7 +3,8 @@
 Loaded by Prefect at its start (entry point `prefect.plugins`) where `[tool.prefect.plugins]` in the
 current folder's pyproject.toml enables it. Prefect has no public hook for this, so one client
 method is wrapped; where that does not fit, nothing changes and the full name still works. The same
-method is where the command line first needs its server: if there is none, it says so in one line.
+method is where the command line first needs its server: if there is none, or it refuses us, that is
+one line.
 """
 
 import sys
@@ -34,15 +35,28 @@ def setup_environment(*, ctx: HookContext) -> None:
     async def read_deployment_by_name(self: Any, name: str) -> Any:
         try:
             return await by_full_name(self, name if "/" in name else f"{name}/{name}")
-        except httpx.ConnectError:
-            if Path(sys.argv[0]).name != "prefect":  # a flow may wait for its server to come back
+        except (httpx.ConnectError, httpx.HTTPStatusError) as error:
+            told = _explanation(error, self._client.base_url)
+            # A flow may wait for its server to come back.
+            if told is None or Path(sys.argv[0]).name != "prefect":
                 raise
-            print(
-                f"Prefect does not answer at {self._client.base_url}: start it with "
-                "`bash infra/quickstart.sh`, or `source .hacpo/env` if it runs elsewhere",
-                file=sys.stderr,
-            )
+            print(told, file=sys.stderr)
             raise SystemExit(2) from None
 
     read_deployment_by_name.takes_bare_names = True  # type: ignore[attr-defined]
     DeploymentAsyncClient.read_deployment_by_name = read_deployment_by_name  # type: ignore[method-assign]
+
+
+def _explanation(error: httpx.HTTPError, server: object) -> str | None:
+    """One line for a person, None for what Prefect tells better."""
+    if isinstance(error, httpx.ConnectError):
+        return (
+            f"Prefect does not answer at {server}: start it with "
+            "`bash infra/quickstart.sh`, or `source .hacpo/env` if it runs elsewhere"
+        )
+    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
+        return (
+            f"Prefect at {server} refuses these credentials: set PREFECT_API_AUTH_STRING "
+            "(a team's: source HACPO_HOME/env)"
+        )
+    return None

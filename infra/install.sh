@@ -4,7 +4,7 @@
 
 TORCH="torch==2.13.0"
 
-# ensure_venv [dev|all]: installs only if pyproject.toml or the constraints have changed since.
+# ensure_venv [team|dev|all]: installs only if pyproject.toml or the constraints have changed since.
 # all is dev and the vllm engine on the CPU, which wants the CPU build of torch.
 ensure_venv() {
   local what="${1:-}" python wanted
@@ -46,7 +46,8 @@ is_installed() {
   case "$1" in
     all) set -- .hacpo-all ;;
     dev) set -- .hacpo-all .hacpo-dev ;;
-    *) set -- .hacpo-all .hacpo-dev .hacpo ;;
+    team) set -- .hacpo-all .hacpo-dev .hacpo-team ;;
+    *) set -- .hacpo-all .hacpo-dev .hacpo-team .hacpo ;;
   esac
   for marker in "$@"; do
     if [[ -f "$VENV/$marker" && "$(<"$VENV/$marker")" == "$wanted" ]]; then return 0; fi

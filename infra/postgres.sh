@@ -1,20 +1,27 @@
 # shellcheck shell=bash
-# Sourced: a PostgreSQL of its own for the tests, unless HACPO_TEST_POSTGRES_URL names one.
+# Sourced: where PostgreSQL's programs are, installed if need be; and a server of its own for the
+# tests, unless HACPO_TEST_POSTGRES_URL names one.
 
 POSTGRES_FOLDER=""
+
+# ensure_postgres: sets POSTGRES_BIN.
+ensure_postgres() {
+  POSTGRES_BIN="$(postgres_bin)"
+  if [[ -z "$POSTGRES_BIN" ]]; then
+    if [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then
+      echo "PostgreSQL is needed here: install it (Debian: postgresql)" >&2
+      return 1
+    fi
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y postgresql >/dev/null
+    POSTGRES_BIN="$(postgres_bin)"
+  fi
+}
 
 start_postgres() {
   local bin port
   [[ -z "${HACPO_TEST_POSTGRES_URL:-}" ]] || return 0
-  bin="$(postgres_bin)"
-  if [[ -z "$bin" ]]; then
-    if [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then
-      echo "the postgres tests need PostgreSQL: install it, or set HACPO_TEST_POSTGRES_URL" >&2
-      return 1
-    fi
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y postgresql >/dev/null
-    bin="$(postgres_bin)"
-  fi
+  ensure_postgres
+  bin="$POSTGRES_BIN"
   POSTGRES_FOLDER="$(mktemp -d)"
   port="$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
   if [[ "$(id -u)" == 0 ]]; then chown postgres "$POSTGRES_FOLDER"; fi
@@ -22,7 +29,6 @@ start_postgres() {
   as_postgres "$bin/pg_ctl" -D "$POSTGRES_FOLDER/data" -l "$POSTGRES_FOLDER/log" -w start \
     -o "-p $port -c listen_addresses=127.0.0.1 -c fsync=off -k $POSTGRES_FOLDER" >/dev/null
   as_postgres "$bin/createdb" -h 127.0.0.1 -p "$port" -U hacpo hacpo
-  POSTGRES_BIN="$bin"
   export HACPO_TEST_POSTGRES_URL="postgresql://hacpo@127.0.0.1:$port/hacpo"
 }
 

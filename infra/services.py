@@ -7,6 +7,7 @@ on loopback. HACPO_PREFECT_PORT (4200), HACPO_MLFLOW_PORT (5000), HACPO_SLOTS (o
 with GPUs has one a GPU).
 """
 
+import base64
 import fcntl
 import hashlib
 import importlib.metadata
@@ -16,6 +17,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,10 +208,10 @@ def environment() -> dict[str, str]:
 
 def start(every: list[Service]) -> None:
     """Start what does not run; if something cannot, stop what this call started."""
+    if (HOME / "team.env").exists():
+        raise ServiceError(f"{HOME} is a team's: use infra/team.sh, or set HACPO_HOME to another")
     (HOME / "mlflow").mkdir(parents=True, exist_ok=True)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in environment().items()]
-    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
-    (HOME / "env").write_text("\n".join([*lines, ""]))
+    write_environment(environment())
     started: list[Service] = []
     servers, workers = every[:2], every[2:]
     try:
@@ -231,6 +233,20 @@ def start(every: list[Service]) -> None:
     said = ", ".join(service.name for service in started)
     print(f"Services: {said} started" if said else "Services: all running")
     print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
+
+
+def write_environment(variables: dict[str, str]) -> None:
+    """HOME/env: what a shell sources to be a client."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"')
+    write_private(HOME / "env", "\n".join([*lines, ""]))
+
+
+def write_private(path: Path, text: str) -> None:
+    """For its owner alone: it may hold secrets."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
 def close_dead_runs() -> None:
@@ -312,10 +328,21 @@ def sweeps() -> list[dict[str, dict[str, int]]]:
 
 def answers(url: str) -> bool:
     try:
-        with LOCAL.open(url, timeout=5):
+        with LOCAL.open(urllib.request.Request(url, headers=credentials()), timeout=5):
             return True
+    except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise ServiceError(f"{url} refuses us: check PREFECT_API_AUTH_STRING") from None
+        return False
     except (OSError, ValueError):
         return False
+
+
+def credentials() -> dict[str, str]:
+    """For Prefect's API, where it wants some."""
+    text = os.environ.get("PREFECT_API_AUTH_STRING")
+    encoded = base64.b64encode((text or "").encode()).decode()
+    return {"Authorization": f"Basic {encoded}"} if text else {}
 
 
 def post(path: str, body: dict[str, Any]) -> Any:
@@ -323,7 +350,7 @@ def post(path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         f"{environment()['PREFECT_API_URL']}/{path}",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json"} | credentials(),
     )
     with LOCAL.open(request, timeout=30) as reply:
         return json.load(reply)

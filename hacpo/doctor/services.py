@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 from hacpo.doctor.check import Check, Finding, run_check
 from hacpo.places import default_registry_url
-from hacpo.tracking.server import check_scheme, public
+from hacpo.tracking.server import REFUSED, basic, check_scheme, headers, public, refusal
 
 SECONDS = 4.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,8 +39,10 @@ def _mlflow(uri: str) -> Finding:
     if urlsplit(uri).scheme == "sqlite":
         return f"{uri}, a file"
     try:
-        version = _get(f"{uri.rstrip('/')}/version")
+        version = _get(f"{public(uri).rstrip('/')}/version", headers(uri))
     except (OSError, ValueError) as error:
+        if _refused(error):
+            return False, refusal(uri)
         reason = getattr(error, "reason", error)
         return False, f"{public(uri)} does not answer ({reason}): {_START}, or pass --offline"
     return _compared(public(uri), version, "mlflow")
@@ -49,8 +52,10 @@ def _prefect(api: str) -> Finding:
     if not api:
         return "none (PREFECT_API_URL is not set): only `hacpo run` works, no grids"
     try:
-        version = json.loads(_get(f"{api.rstrip('/')}/admin/version"))
+        version = json.loads(_get(f"{api.rstrip('/')}/admin/version", _prefect_headers()))
     except (OSError, ValueError) as error:
+        if _refused(error):
+            return False, f"{public(api)} refuses these credentials: set PREFECT_API_AUTH_STRING"
         reason = getattr(error, "reason", error)
         return False, f"{public(api)} does not answer ({reason}): {_START}"
     return _compared(public(api), str(version), "prefect")
@@ -63,9 +68,22 @@ def _compared(where: str, server: str, package: str) -> Finding:
     return f"{where}, version {server}"
 
 
-def _get(url: str) -> str:
+def _prefect_headers() -> dict[str, str]:
+    """Who asks, as Prefect's own client tells it."""
+    if credentials := os.environ.get("PREFECT_API_AUTH_STRING"):
+        return {"Authorization": basic(credentials)}
+    key = os.environ.get("PREFECT_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _refused(error: Exception) -> bool:
+    return isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
+
+
+def _get(url: str, headers: dict[str, str]) -> str:
     """A short text; what is on this machine is never asked through a proxy."""
     is_here = urlsplit(url).hostname in _LOOPBACK
     proxies = urllib.request.ProxyHandler({} if is_here else None)
-    with urllib.request.build_opener(proxies).open(url, timeout=SECONDS) as reply:
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.build_opener(proxies).open(request, timeout=SECONDS) as reply:
         return str(reply.read(200).decode("utf-8", "replace")).strip()

@@ -15,6 +15,8 @@ _HINTS = {
     "disk image is malformed": "it is damaged; restore a copy",
     "database is locked": "another process has held it too long",
     "database or disk is full": "free some space",
+    "no password supplied": "set PGPASSWORD",
+    "password authentication failed": "set PGPASSWORD to the password of this user",
 }
 
 

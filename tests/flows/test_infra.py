@@ -11,6 +11,7 @@ import pytest
 
 from tests.servers import CHECKOUT, free_port
 
+TEAM = {"HACPO_POSTGRES_BIN": "/nowhere", "HACPO_S3_PORT": "9"}
 SKIPS = """<testsuites><testsuite><testcase classname="tests.a" name="test_b">
 <skipped type="pytest.skip" message="{reason}"/></testcase></testsuite></testsuites>"""
 
@@ -123,3 +124,46 @@ def test_stop_uses_the_environment_that_was_started_with(
     (home / "env").write_text(f"export HACPO_VENV={venv}\n")
     done = run("bash", "infra/quickstart.sh", "--stop", HACPO_VENV="")
     assert (done.returncode, done.stdout) == (0, "Nothing was running\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"S3_ENDPOINT": "http://127.0.0.1:9"}, "S3_ACCESS_KEY and S3_SECRET_KEY"),
+        ({"PREFECT_API_AUTH_STRING": "word"}, "PREFECT_API_AUTH_STRING must be USER:PASSWORD"),
+        ({"HACPO_POSTGRES_PORT": "database"}, "HACPO_POSTGRES_PORT=database"),
+    ],
+)
+def test_a_team_that_cannot_start_is_one_line_and_leaves_no_secrets(
+    run: Callable[..., "subprocess.CompletedProcess[str]"],
+    tmp_path: Path,
+    settings: dict[str, str],
+    told: str,
+) -> None:
+    secrets = dict.fromkeys(["PREFECT_API_AUTH_STRING", "S3_ENDPOINT", "S3_SECRET_KEY"], "")
+    done = run(sys.executable, "infra/team.py", "start", **(TEAM | secrets | settings))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert told in done.stderr
+    assert not (tmp_path / "home" / "team.env").exists()
+
+
+def test_a_port_of_the_team_that_is_taken_is_one_line(
+    run: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        done = run(sys.executable, "infra/team.py", "start", **TEAM, HACPO_POSTGRES_PORT=port)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"port {port} for postgres is in use" in done.stderr
+    assert not (tmp_path / "home" / "team.env").exists()
+
+
+def test_a_team_that_was_never_started_has_nothing_to_stop(
+    run: Callable[..., "subprocess.CompletedProcess[str]"],
+) -> None:
+    for action in ("stop", "status"):
+        done = run("bash", "infra/team.sh", action, HACPO_VENV=str(Path(sys.executable).parents[1]))
+        assert (done.returncode, done.stdout) == (0, "Nothing was ever started here\n")
+    assert run("bash", "infra/team.sh", "halt").returncode == 2

@@ -1,10 +1,12 @@
 """The bare deployment name, without a server."""
 
 import asyncio
+import http.server
 import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +62,40 @@ def test_leaves_an_unknown_prefect_alone(asked: list[str], monkeypatch: pytest.M
     setup_environment(ctx=context("3.7.9"))
 
 
-def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
-    nowhere = {"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"}
-    done = subprocess.run(
+def submit(folder: Path, api: str) -> "subprocess.CompletedProcess[str]":
+    settings = {"PREFECT_API_URL": api, "PREFECT_HOME": str(folder), "PREFECT_API_AUTH_STRING": ""}
+    return subprocess.run(
         [str(Path(sys.executable).parent / "prefect"), "deployment", "run", "hacpo-grid"],
-        env=os.environ | nowhere | {"PREFECT_HOME": str(tmp_path)},
+        env=os.environ | settings,
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}/api"
+    done = submit(tmp_path, nowhere)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith(f"Prefect does not answer at {nowhere['PREFECT_API_URL']}")
+    assert line.startswith(f"Prefect does not answer at {nowhere}")
     assert "bash infra/quickstart.sh" in line
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_that_refuses_us_is_told_in_one_line(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = submit(tmp_path, f"http://127.0.0.1:{server.server_port}/api")
+        server.shutdown()
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert "refuses these credentials: set PREFECT_API_AUTH_STRING" in line

@@ -389,7 +389,7 @@ class Stuck(BaseHTTPRequestHandler):
     """Well by its own account, but every request hangs."""
 
     def do_GET(self) -> None:
-        if self.path != "/health":
+        if self.path != "/version":
             time.sleep(60)
         self.send_response(200)
         self.end_headers()

@@ -1,5 +1,6 @@
 """`hacpo doctor`: findings, remedies, secrets, and services that do not answer."""
 
+import base64
 import http.server
 import json
 import os
@@ -135,6 +136,40 @@ def test_servers_that_do_not_answer_or_are_too_old_are_to_do(
     monkeypatch.setenv("PREFECT_API_URL", serve({}))
     assert "Not Found" in by_name(service_checks("http://user:word@[::1"))["prefect server"].text
     assert not by_name(service_checks("file:/x"))["mlflow server"].ok
+
+
+class Guarded(http.server.BaseHTTPRequestHandler):
+    """Tells its versions to those who know the password `b`."""
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == f"Basic {base64.b64encode(b'a:b').decode()}"
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        if known:
+            version = '"3.7.7"' if "admin" in self.path else "3.17.2"
+            self.wfile.write(version.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_servers_get_credentials_and_refusals_are_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"):
+        monkeypatch.delenv(name, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("PREFECT_API_URL", f"{uri}/api")
+        for known in (False, True):
+            if known:
+                monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "a")
+                monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "b")
+                monkeypatch.setenv("PREFECT_API_AUTH_STRING", "a:b")
+            found = by_name(service_checks(uri))
+            for name in ("mlflow server", "prefect server"):
+                assert found[name].ok is known
+                assert ("refuses these credentials: set" in found[name].text) is not known
+        server.shutdown()
 
 
 def test_the_registry_is_looked_at_and_not_made(home: Path) -> None:

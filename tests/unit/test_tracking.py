@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -283,6 +284,37 @@ def test_a_sqlite_file_needs_no_server():
 def test_url_is_the_runs_page_without_a_password():
     page = url("https://me:secret@mlflow.team:5000/", "3", "abc")
     assert page == "https://mlflow.team:5000/#/experiments/3/runs/abc"
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """Wants ann's password, or a token."""
+
+    def do_GET(self) -> None:
+        known = {f"Basic {b64encode(b'ann:open sesame').decode()}", "Bearer hush"}
+        self.send_response(200 if self.headers["Authorization"] in known else 401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_check_server_sends_credentials_and_tells_when_they_are_refused(monkeypatch):
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        at = f"127.0.0.1:{server.server_port}"
+        for uri in (f"http://{at}", f"http://ann:wrong@{at}"):
+            with pytest.raises(ServiceError) as caught:
+                check_server(uri)
+            assert str(caught.value).startswith(f"MLflow at http://{at} refuses these credentials")
+            assert "wrong" not in str(caught.value)
+        check_server(f"http://ann:open%20sesame@{at}")
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "hush")
+        check_server(f"http://{at}")
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ann")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "open sesame")
+        check_server(f"http://{at}")
+        server.shutdown()
 
 
 class Silent(BaseHTTPRequestHandler):
