@@ -10,28 +10,27 @@ from typing import Any
 from urllib.parse import urlencode
 
 CURVE = "hacpo.curve"
-"""Tag of an agent's run: what is the same for all seeds, `hacpo a+b: a`."""
+"""Tag of an agent's run: what is the same for all seeds, `hacpo a in a+b`."""
 _KEY = "hacpo"
 _NAME = "Rewards of all agents and methods"
 _WRITTEN = 1767225600000  # milliseconds; any, but always the same
 _COLUMNS = ("hacpo.method", "hacpo.combination", "hacpo.agent", "hacpo.seed")
 _METRICS = ("reward/mean", "eval/held_out/avg_at_8")
-_NEXT_SECTIONS = ("eval/held_out",)
 
 
 def curve(method: str, combination: str, agent: str) -> str:
-    """What a line in the charts is called.
+    """What a line in the charts is called; its color follows from that.
 
     >>> curve("hacpo", "a+b", "a"), curve("gspo", "a", "a")
-    ('hacpo a+b: a', 'gspo a')
+    ('hacpo a in a+b', 'gspo a')
     """
-    return f"{method} {agent}" if agent == combination else f"{method} {combination}: {agent}"
+    return f"{method} {agent}" if agent == combination else f"{method} {agent} in {combination}"
 
 
 def curves_url(runs_url: str) -> str:
     """The view of the experiment whose runs are listed at `runs_url`."""
-    asked = urlencode({"viewStateShareKey": _KEY, "compareRunsMode": "CHART"})
-    return f"{runs_url}?{asked}"
+    asked = {"viewStateShareKey": _KEY, "compareRunsMode": "CHART"}
+    return f"{runs_url}?{urlencode(asked | {'workflowType': 'machine_learning'})}"
 
 
 def experiment_tags(experiment: str) -> dict[str, str]:
@@ -39,7 +38,7 @@ def experiment_tags(experiment: str) -> dict[str, str]:
     link = curves_url(f"#/experiments/{experiment}/runs")
     return {
         "mlflow.experimentKind": "custom_model_development",  # else it is asked, or opens on traces
-        "mlflow.note.content": f"[{_NAME}]({link})",
+        "mlflow.note.content": f"Sweep of hacpo: [{_NAME}]({link})",
         f"mlflow.sharedViewState.{_KEY}": json.dumps(
             {
                 "name": _NAME,
@@ -53,7 +52,14 @@ def experiment_tags(experiment: str) -> dict[str, str]:
 
 def _state() -> dict[str, Any]:
     """What "Save view" of MLflow 3.17 writes; what is absent is as MLflow has it by default."""
-    rewards = _section("reward", columns=2, cardHeight=420)
+    first = _section("reward", columns=1, cardHeight=440)
+    second = _section("eval/held_out")
+    charts = [
+        _line("reward/mean", first, lineSmoothness=60, useGlobalLineSmoothing=False),
+        _line("reward/std", first),
+        # Charts of other metrics are put before the first one whose metric is not less.
+        _line("zzz", second, deleted=True),
+    ]
     return {
         # Runs of cells hold no curves; what `--fresh` replaced is not shown. The search box takes a
         # filter without = for a run's name.
@@ -69,10 +75,9 @@ def _state() -> dict[str, Any]:
             "groupByKeys": [{"mode": "tag", "groupByData": CURVE}],
         },
         "runsHiddenMode": "SHOW_ALL",
-        # Other metrics join as they come, in sections after these.
-        "isAccordionReordered": True,
-        "compareRunSections": [rewards, *map(_section, _NEXT_SECTIONS)],
-        "compareRunCharts": [_line("reward/mean", rewards["uuid"])],
+        "isAccordionReordered": True,  # sections of other metrics follow these, unsorted
+        "compareRunSections": [first, second],
+        "compareRunCharts": charts,
     }
 
 
@@ -81,13 +86,13 @@ def _section(name: str, **layout: int) -> dict[str, Any]:
     return {"uuid": f"{_KEY}-{name}", "name": name, **kept, **layout}
 
 
-def _line(metric: str, section: str) -> dict[str, Any]:
+def _line(metric: str, section: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "type": "LINE",
         "uuid": f"{_KEY}-{metric}",
-        "metricSectionId": section,
+        "metricSectionId": section["uuid"],
         "metricKey": metric,
-        "displayName": metric,
+        "displayName": metric.partition("/")[2],
         "deleted": False,
         "isGenerated": True,
         "runsCountToCompare": 10,
@@ -102,4 +107,5 @@ def _line(metric: str, section: str) -> dict[str, Any]:
         "ignoreOutliers": False,
         "useGlobalXaxisKey": True,
         "useGlobalLineSmoothing": True,
+        **changes,
     }

@@ -153,7 +153,10 @@ def test_the_experiment_gets_a_view_and_a_description_unless_it_has_one(tmp_path
         found = client.search_runs(
             [experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"]
         )
-        assert [run.data.tags["hacpo.curve"] for run in found] == ["hacpo q+l: a", "hacpo q+l: b"]
+        assert [run.data.tags["hacpo.curve"] for run in found] == [
+            "hacpo a in q+l",
+            "hacpo b in q+l",
+        ]
 
 
 def test_a_resend_after_losing_the_state_doubles_no_run_and_no_point(tmp_path, uri, client):
