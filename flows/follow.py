@@ -16,6 +16,7 @@ from flows.progress import live, plain
 from hacpo.errors import HacpoError
 from hacpo.places import default_registry_url
 from hacpo.registry import Registry, SweepView
+from hacpo.tracking import curves_url
 
 LOOK_SECONDS = 1.0
 LINE_SECONDS = 10.0
@@ -51,7 +52,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
         console.print(f"{state.name}: {state.message}", style="red", markup=False)
     console.print(f"Prefect: {prefect_url(str(flow_run_id))}", soft_wrap=True)
     if view is not None and view.mlflow_experiment_url:
-        console.print(f"MLflow:  {view.mlflow_experiment_url}", soft_wrap=True)
+        console.print(f"Curves:  {curves_url(view.mlflow_experiment_url)}", soft_wrap=True)
     return 0 if state.is_completed() else 1
 
 

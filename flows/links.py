@@ -9,6 +9,7 @@ import urllib.request
 from prefect.utilities.urls import url_for
 
 from hacpo.registry import CellView, SweepView
+from hacpo.tracking import curves_url
 from hacpo.tracking.server import headers, public
 
 
@@ -50,8 +51,11 @@ def cell_links(cell: CellView, experiment_url: str | None) -> dict[str, str]:
 
 
 def cell_table(view: SweepView) -> str:
-    """Every cell of a sweep as a Markdown table with links."""
+    """Every cell of a sweep as a Markdown table with links, after one to all their curves."""
     lines = ["| cell | state | steps | rollouts | links |", "|---|---|---|---|---|"]
+    if view.mlflow_experiment_url:
+        curves = curves_url(view.mlflow_experiment_url)
+        lines = [f"[Rewards of all agents and methods]({curves}) in MLflow", "", *lines]
     for cell in view.cells:
         links = " · ".join(cell_links(cell, view.mlflow_experiment_url).values())
         state = f"{cell.state}: {cell.error}" if cell.error else cell.state

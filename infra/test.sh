@@ -13,7 +13,9 @@ fi
 shift
 ensure_venv all
 
+source infra/chromium.sh
 source infra/postgres.sh
+ensure_chromium
 report="$(mktemp)"
 trap 'stop_postgres; rm -f "$report"' EXIT
 start_postgres

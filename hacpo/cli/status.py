@@ -10,6 +10,7 @@ from rich.text import Text
 from hacpo.cli.errors import examples, say
 from hacpo.cli.output import Json, console, plain_table, print_json, rewards_text
 from hacpo.cli.stored import find_registry, open_registry
+from hacpo.tracking import curves_url
 
 if TYPE_CHECKING:
     from hacpo.registry import CellView, StateCounts, SweepRow, SweepView
@@ -114,7 +115,14 @@ def _cells(view: "SweepView") -> RenderableType:
             Text(_now(cell)),
         )
     asked = f" ({view.state})" if view.state in ("paused", "cancelled") else ""
-    return Group(Text(f"{view.name}{asked}: {_counts(view.counts)}", style="bold"), table)
+    shown: list[RenderableType] = [
+        Text(f"{view.name}{asked}: {_counts(view.counts)}", style="bold"),
+        table,
+    ]
+    if view.mlflow_experiment_url:
+        url = curves_url(view.mlflow_experiment_url)
+        shown.append(Text(f"Curves: {url}", no_wrap=True, overflow="ignore"))
+    return Group(*shown)
 
 
 def _now(cell: "CellView") -> str:

@@ -16,6 +16,7 @@ from hacpo.errors import HacpoError, ServiceError
 from hacpo.tracking.runs import open_runs
 from hacpo.tracking.server import check_server, public
 from hacpo.tracking.spool import PARENT, Event, Spool, State, load_state
+from hacpo.tracking.view import experiment_tags
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +82,19 @@ class Sender:
         if self._client is None:
             self._client = _connect(self._uri)
         runs = open_runs(self._client, start, self._uri)
+        self._arrange(runs.experiment)
         if runs.created or (runs.parent, runs.agents) != (self.state.parent, self.state.agents):
             self.state = State(public(self._uri), 0, runs.experiment, runs.parent, runs.agents)
             self.state.save(self._folder)
+
+    def _arrange(self, experiment: str) -> None:
+        """Give the experiment its view; a description that somebody wrote stays."""
+        there = self._client.get_experiment(experiment).tags
+        for name, value in experiment_tags(experiment).items():
+            ours = name.startswith("mlflow.sharedViewState.")
+            if name not in there or (ours and there[name] != value):
+                set_tag = self._client.set_experiment_tag
+                self._attempt("a tag of the experiment", set_tag, experiment, name, value)
 
     def _send_events(self, events: list[Event]) -> None:
         """Send a batch; metrics of neighbouring events share requests."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 from hacpo.tracking.sender import Sender
 from hacpo.tracking.server import check_scheme
 from hacpo.tracking.spool import Event, Spool, State, load_state
+from hacpo.tracking.view import CURVE, curve
 from hacpo.types import Evaluation
 
 logger = logging.getLogger(__name__)
@@ -69,9 +70,10 @@ class Tracker:
 
         Args:
             experiment: the sweep's name.
-            run_name: the parent's name, e.g. `hacpo a+b s0`.
+            run_name: the parent's name, e.g. `hacpo a+b s0`; an agent's is `hacpo a+b s0: a`.
             params: the config as nested data; flattened to dotted names.
-            tags: for every run: hacpo.cell, hacpo.sweep, hacpo.method, hacpo.seed and others.
+            tags: for every run: hacpo.cell, hacpo.sweep, hacpo.method, hacpo.combination,
+                hacpo.seed and others.
             agents: agent -> tags of its run, e.g. hacpo.model.
             config_text: the whole config, kept as `config.yaml`.
         """
@@ -82,8 +84,10 @@ class Tracker:
         assert "'" not in shared["hacpo.cell"], shared
         children = {
             agent: {
-                "run_name": f"{tags['hacpo.method']} {agent} s{tags['hacpo.seed']}",
-                "tags": {name: str(value) for name, value in own.items()} | {"hacpo.agent": agent},
+                "run_name": f"{run_name}: {agent}",
+                "tags": {name: str(value) for name, value in own.items()}
+                | {"hacpo.agent": agent}
+                | {CURVE: curve(shared["hacpo.method"], shared["hacpo.combination"], agent)},
             }
             for agent, own in agents.items()
         }

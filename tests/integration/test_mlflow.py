@@ -19,6 +19,8 @@ from tests.servers import free_port, mlflow_server
 
 pytestmark = pytest.mark.slow
 
+VIEW = "mlflow.sharedViewState.hacpo"
+
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -33,9 +35,15 @@ def client(uri: str) -> Any:
     return MlflowClient(tracking_uri=uri)
 
 
-def begin(tracker: Tracker, cell: str, sweep: str = "night", rate: float = 1e-6) -> None:
+def begin(
+    tracker: Tracker,
+    cell: str,
+    sweep: str = "night",
+    rate: float = 1e-6,
+    experiment: str = "night",
+) -> None:
     tracker.start(
-        experiment="night",
+        experiment=experiment,
         run_name="hacpo a+b s0",
         params={"method": "hacpo", "update": {"learning_rate": rate}},
         tags={
@@ -103,7 +111,7 @@ def test_a_cell_is_a_parent_with_a_child_for_each_agent(tmp_path, uri, client):
     for agent, model in (("a", "q"), ("b", "l")):
         child = client.get_run(agents[agent])
         own = {"mlflow.parentRunId": parent_id, "hacpo.agent": agent, "hacpo.model": model}
-        assert child.info.run_name == f"hacpo {agent} s0"
+        assert child.info.run_name == f"hacpo a+b s0: {agent}"
         assert child.info.status == "FINISHED"
         assert (shared | own).items() <= child.data.tags.items()
         points = history(client, agents[agent], "reward/mean")
@@ -124,6 +132,31 @@ def test_runs_can_be_found_by_their_tags(tmp_path, uri, client):
         " and tags.`hacpo.seed` = '0' and tags.`hacpo.combination` = 'q+l'",
     )
     assert found.info.run_id == agents["b"]
+
+
+def test_the_experiment_gets_a_view_and_a_description_unless_it_has_one(tmp_path, uri, client):
+    named = "mlflow.note.content"
+    for name, before in {
+        "new": {},
+        "described": {named: "mine", VIEW: "of an older version"},
+    }.items():
+        if before:
+            client.create_experiment(name, tags=before)
+        tracker = Tracker(tmp_path / name, uri)
+        begin(tracker, name, experiment=name)
+        assert tracker.close(60) == 0
+        experiment = client.get_experiment(tracker.experiment_id)
+        link = f"(#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=hacpo&"
+        assert (link in experiment.tags[named]) == (name == "new")
+        assert before.get(named) in (None, experiment.tags[named])
+        view = json.loads(json.loads(experiment.tags[VIEW])["state"])
+        found = client.search_runs(
+            [experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"]
+        )
+        assert [run.data.tags["hacpo.curve"] for run in found] == [
+            "hacpo a in q+l",
+            "hacpo b in q+l",
+        ]
 
 
 def test_a_resend_after_losing_the_state_doubles_no_run_and_no_point(tmp_path, uri, client):
