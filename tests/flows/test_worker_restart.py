@@ -142,7 +142,9 @@ def test_a_cancelled_run_leaves_nothing(prefect: Platform) -> None:
     assert live_runs(prefect.home) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name
+)
 def test_a_run_outlives_its_worker_and_the_next_waits_for_its_slot(
     prefect: Platform, number: signal.Signals
 ) -> None:
