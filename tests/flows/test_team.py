@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 from hacpo.registry import Registry
 from tests.servers import CHECKOUT, free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(1800)]
 
 BIN = Path(sys.executable).parent
 PORTS = [f"HACPO_{name}_PORT" for name in ("PREFECT", "MLFLOW", "POSTGRES", "S3")]
