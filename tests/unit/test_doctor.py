@@ -21,6 +21,7 @@ from hacpo.doctor.work import read_config, work_checks
 from hacpo.errors import DataError
 from hacpo.places import default_registry_url
 from hacpo.registry import Registry
+from hacpo.registry.models import SCHEMA
 from hacpo.slots import Taker, machine_slots
 from tests.cli_runner import ROOT, Cli
 
@@ -178,7 +179,7 @@ def test_the_registry_is_looked_at_and_not_made(home: Path) -> None:
     assert "(made on first use)" in check.text
     assert not home.exists()
     Registry.open(default_registry_url()).close()
-    assert "schema 0001" in by_name(service_checks(None))["registry"].text
+    assert f"schema {SCHEMA}" in by_name(service_checks(None))["registry"].text
 
 
 def test_secrets_are_masked() -> None:
