@@ -226,6 +226,8 @@ def start(every: list[Service]) -> None:
                     service.start()
             for service in stage:
                 service.wait()
+        if any(service in workers for service in started):
+            reconcile()
     except BaseException:
         for service in reversed(started):
             service.stop()
@@ -260,6 +262,13 @@ def close_dead_runs() -> None:
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
         if run["id"] not in living:
             post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
+
+
+def reconcile() -> None:
+    """Look at the queue now: the schedule's next run may be two minutes away."""
+    named = {"deployments": {"name": {"any_": ["hacpo-reconcile"]}}}
+    for deployment in post("deployments/filter", named):
+        post(f"deployments/{deployment['id']}/create_flow_run", {})
 
 
 def deploy() -> None:

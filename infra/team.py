@@ -57,6 +57,7 @@ def start(workers: int) -> None:
         if not any(worker.pid() for worker in working):
             services.close_dead_runs()
         bring_up(working, started)
+        services.reconcile()
     except BaseException:
         for service in reversed(started):
             service.stop()
