@@ -48,7 +48,7 @@ class Agent:
     def sampling(self) -> Iterator[Engine]:
         """The engine, with the newest weights; one with memory of its own gets the device's."""
         with self.training():
-            has_own = not isinstance(self.engine, HFEngine)  # which reads the policy's weights
+            has_own = not self.engine.reads_policy
             if has_own and self.engine_version != self.learner.version:
                 self.engine.load_weights(self.policy.engine_weights())
                 self.engine_version = self.learner.version

@@ -29,6 +29,10 @@ class ServiceError(HacpoError, ConnectionError):
     """MLflow or Prefect does not answer where the configuration says it is."""
 
 
+class EngineError(HacpoError, RuntimeError):
+    """A sampling engine's process ended, hangs, or refused to work."""
+
+
 class NotFiniteError(HacpoError, ArithmeticError):
     """Training has come to numbers that are not finite."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hacpo.errors import (
     ConfigError,
     DataError,
+    EngineError,
     HacpoError,
     NotFiniteError,
     RegistryError,
@@ -26,6 +27,7 @@ _KINDS: tuple[tuple[type[Exception], str, bool], ...] = (
     (MemoryError, "oom", False),
     (NotFiniteError, "not_finite", False),
     (VerifierError, "verifier", True),
+    (EngineError, "infrastructure", True),
     (StorageError, "infrastructure", True),
     (RegistryError, "infrastructure", True),
     (ServiceError, "infrastructure", True),

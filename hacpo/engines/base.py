@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -24,6 +24,9 @@ class Sample:
 
 class Engine(Protocol):
     """Samples responses of one agent."""
+
+    reads_policy: ClassVar[bool]
+    """Samples with the trainer's own weights in memory: nothing is to be loaded."""
 
     def generate(
         self,

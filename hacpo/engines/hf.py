@@ -4,7 +4,7 @@ Prompts are computed once and their cache repeated for the samples. Rows that en
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ BLOCK = 256
 
 class HFEngine:
     """Samples from a transformers model that somebody else owns and updates."""
+
+    reads_policy: ClassVar[bool] = True
 
     def __init__(
         self,

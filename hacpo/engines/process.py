@@ -16,6 +16,8 @@ from typing import IO, Any
 _ROOT = Path(__file__).resolve().parents[2]
 _LOG_TAIL = 1 << 16
 _MAX_REASON = 300
+SILENT_SECONDS = float(os.environ.get("HACPO_ENGINE_SECONDS", "3600"))
+"""A child that has not answered a request for so long hangs, and is ended."""
 
 
 class ChildError(Exception):
@@ -74,6 +76,11 @@ class ChildProcess:
             self._connection.send((name, argument, descriptor is not None))
             if descriptor is not None:
                 send_handle(self._connection, descriptor, self.pid)
+            if not self._connection.poll(SILENT_SECONDS):
+                self.end()
+                raise ChildError(
+                    f"no answer for {SILENT_SECONDS:.0f} s (HACPO_ENGINE_SECONDS); ended"
+                )
             outcome, value = self._connection.recv()
         except (EOFError, OSError):
             raise ChildError(self.end()) from None

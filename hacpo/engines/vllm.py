@@ -16,7 +16,7 @@ from hacpo.engines.base import Sample
 from hacpo.engines.process import ChildError, ChildProcess
 from hacpo.engines.vllm_worker import Ask, Sampled, Sent, Setup
 from hacpo.engines.weights import cuda_handles, fingerprint, pack
-from hacpo.errors import ConfigError, HacpoError
+from hacpo.errors import ConfigError, EngineError
 from hacpo.extras import require
 
 MIN_TEMPERATURE = 0.01
@@ -42,6 +42,8 @@ class VLLMEngine:
     Raises:
         ConfigError: vLLM is not installed, or this is not Linux.
     """
+
+    reads_policy: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -101,7 +103,8 @@ class VLLMEngine:
         """See `hacpo.engines.base.Engine.generate`.
 
         Raises:
-            HacpoError: a prompt is too long for the engine, or its process ended.
+            ConfigError: a prompt is too long for the engine.
+            EngineError: its process ended, or hangs.
         """
         assert self._loaded, "load_weights comes before generate"
         assert temperature == 0 or temperature >= MIN_TEMPERATURE
@@ -129,7 +132,7 @@ class VLLMEngine:
         """See `hacpo.engines.base.Engine.load_weights`; starts the process if there is none.
 
         Raises:
-            HacpoError: the process cannot start, or refuses the weights.
+            EngineError: the process cannot start, or refuses the weights.
         """
         with self._one_caller:
             self._loaded = False
@@ -138,7 +141,7 @@ class VLLMEngine:
             arrived = self._send(weights)
             if arrived != fingerprint(weights, self._sent_as):
                 self._end()
-                raise HacpoError(f"agent {self._agent!r}: its engine got other weights than sent")
+                raise EngineError(f"agent {self._agent!r}: its engine got other weights than sent")
             self._loaded = True
 
     def sleep(self) -> None:
@@ -186,9 +189,9 @@ class VLLMEngine:
             self._end()
             raise
 
-    def _error(self, name: str, error: ChildError) -> HacpoError:
+    def _error(self, name: str, error: ChildError) -> EngineError:
         doing = "load weights" if name == "load" else name
-        return HacpoError(f"agent {self._agent!r}: its vllm engine failed to {doing}: {error}")
+        return EngineError(f"agent {self._agent!r}: its vllm engine failed to {doing}: {error}")
 
     def _end(self) -> None:
         self._loaded = False

@@ -82,8 +82,10 @@ class Policy:
         batch = make_batch(views, self.tokens.pad_id, self.device, self.pack_tokens)
         # transformers recomputes in training mode only, where its caches are off.
         self.model.train(self._recomputes and torch.is_grad_enabled())
-        hidden_KLD = self.hidden_states(batch)
-        self.model.eval()
+        try:
+            hidden_KLD = self.hidden_states(batch)
+        finally:
+            self.model.eval()
         hidden_ND = hidden_KLD.flatten(0, 1)[batch.predictor_N]
         logprobs_N, entropy_N = token_logprobs(
             hidden_ND, self._head(), batch.response_N, with_entropy=with_entropy

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hacpo.engines.process import ChildError, ChildProcess
 from hacpo.engines.vllm import VLLMEngine
 from hacpo.errors import ConfigError, HacpoError
 from hacpo.models.policy import Policy
@@ -156,6 +157,14 @@ time.sleep(60)
     parent.wait()
     parent.stdout.close()
     wait_for_end(pid)
+
+
+def test_a_process_that_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hacpo.engines.process.SILENT_SECONDS", 0.3)
+    child = ChildProcess("tests.hanging_child", {})
+    with pytest.raises(ChildError, match="no answer for 0 s"):
+        child.request("start")
+    assert not alive(child.pid)
 
 
 def test_without_vllm_the_engine_says_what_to_install(

@@ -6,6 +6,7 @@ import torch
 from hacpo.errors import (
     ConfigError,
     DataError,
+    EngineError,
     HacpoError,
     NotFiniteError,
     RegistryUnavailableError,
@@ -24,6 +25,7 @@ from hacpo.failures import classify
         (MemoryError(), "oom", False),
         (NotFiniteError("no finite gradient"), "not_finite", False),
         (VerifierError("its processes die"), "verifier", True),
+        (EngineError("its vllm engine died of SIGKILL"), "infrastructure", True),
         (StorageError("disk full"), "infrastructure", True),
         (RegistryUnavailableError("connection refused"), "infrastructure", True),
         (ServiceError("MLflow"), "infrastructure", True),

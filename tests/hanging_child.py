@@ -1,0 +1,5 @@
+"""A sampling process that takes a request and never answers."""
+
+import time
+
+time.sleep(600)
