@@ -140,11 +140,12 @@ def test_start_is_repeated_only_after_a_finish_or_with_another_config(tmp_path):
     assert [event["kind"] for event in events(tmp_path)] == ["start", "finish", "start"]
 
 
-def test_start_names_children_after_method_agent_and_seed_and_flattens_the_config(tmp_path):
+def test_start_names_children_after_their_cell_and_agent_and_flattens_the_config(tmp_path):
     begin(Tracker(tmp_path, None))
     (event,) = events(tmp_path)
-    assert event["agents"]["b"]["run_name"] == "hacpo b s0"
-    assert event["agents"]["b"]["tags"] == {"hacpo.agent": "b", "hacpo.model": "l"}
+    assert event["agents"]["b"]["run_name"] == "hacpo a+b s0: b"
+    own = {"hacpo.agent": "b", "hacpo.model": "l", "hacpo.curve": "hacpo b in q+l"}
+    assert event["agents"]["b"]["tags"] == own
     assert event["params"] == {"update.learning_rate": "1e-06"}
 
 
