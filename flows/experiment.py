@@ -4,18 +4,16 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.links import artifact_key, cell_links, mlflow_experiment_url
 from flows.parameters import AtLeastOne, NotNegative
-from flows.runs import AWAY
+from flows.runs import AWAY, rename
 from hacpo.errors import HacpoError, LeaseLostError
 from hacpo.places import default_registry_url
 from hacpo.registry import Claim, Registry
@@ -48,7 +46,7 @@ def hacpo_experiment(
             if claim is None:
                 break
             with _told(log):
-                _rename(f"{claim.label} ({claim.sweep})")
+                rename(run_id, f"{claim.label} ({claim.sweep})")
             log.info("%s: attempt %d", claim.label, claim.attempt)
             try:
                 done += work_on(registry, claim, phases=PREFECT, offline=claim.offline)
@@ -82,13 +80,6 @@ def _surprising(error: Exception) -> bool:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
-
-
-def _rename(name: str) -> None:
-    """So that the list of runs shows which cell is being worked on."""
-    if flow_run_id := flow_run.get_id():
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(UUID(flow_run_id), name=name)
 
 
 def _link(registry: Registry, claim: Claim) -> None:

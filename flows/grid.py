@@ -13,7 +13,7 @@ from prefect.states import Cancelled, Completed, Failed
 from flows.feed import Feeder, NobodyTakesCellsError
 from flows.parameters import AtLeastOne, Methods, Name, Override, Seeds, Text
 from flows.reports import link_mlflow, publish_report
-from flows.runs import AWAY
+from flows.runs import AWAY, rename
 from hacpo.cells import expand
 from hacpo.errors import HacpoError, RegistryError
 from hacpo.places import default_registry_url, home
@@ -88,6 +88,7 @@ def hacpo_grid(
                 max_running=runs,
             )
             log.info("sweep %s: %s", grid.name, counts)
+            rename(flow_run.get_id(), f"sweep {grid.name}")
             feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
             for view in _views(registry, grid.name, feeder, log):
                 link_mlflow(registry, view, tracking_uri(grid))

@@ -46,7 +46,8 @@ def cell_links(cell: CellView, experiment_url: str | None) -> dict[str, str]:
     if flow_run := prefect_url(cell.prefect_flow_run_id):
         links["Prefect"] = f"[run]({flow_run})"
     if experiment_url and cell.mlflow_run_id:
-        links["MLflow"] = f"[curves]({experiment_url}/{cell.mlflow_run_id})"
+        run = f"{experiment_url}/{cell.mlflow_run_id}"
+        links["MLflow"] = f"[curves]({run}?workflowType=machine_learning)"
     return links
 
 

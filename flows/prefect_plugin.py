@@ -4,7 +4,7 @@ Loaded by Prefect at its start (entry point `prefect.plugins`) where `[tool.pref
 current folder's pyproject.toml enables it. Prefect has no public hook for this, so one client
 method is wrapped; where that does not fit, nothing changes and the full name still works. The same
 method is where the command line first needs its server: if there is none, or it refuses us, that is
-one line.
+one line. In the server's own process it mends what keeps schedules from creating runs.
 """
 
 import sys
@@ -18,11 +18,36 @@ PREFECT_PLUGIN_API_REQUIRES = ">=0.1,<1"
 TESTED = ("3.7",)
 
 
+def is_server(words: list[str]) -> bool:
+    """Whether this command line runs a server: `prefect server start`, or one of its processes."""
+    return {"server", "start"} <= set(words) or any("prefect.server." in word for word in words)
+
+
+def let_schedules_create_runs() -> None:
+    """In the server: let schedules work under SQLAlchemy 2.1.
+
+    The scheduler of Prefect 3.7 inserts runs by a bulk statement with a value for the property
+    `state`, which is no column. SQLAlchemy 2.0 passes over it; 2.1 refuses the whole statement
+    unless the property says what is to be done, and no scheduled run ever appears.
+    """
+    from sqlalchemy import event
+    from sqlalchemy.orm import Mapper
+
+    @event.listens_for(Mapper, "mapper_configured")
+    def mend(mapper: Any, model: type) -> None:
+        if model.__name__ == "FlowRun" and model.__module__.startswith("prefect.server."):
+            state = mapper.all_orm_descriptors.get("state")
+            if getattr(state, "bulk_dml_setter", True) is None:
+                state.bulk_dml_setter = lambda owner, values, value: None
+
+
 @register_hook
 def setup_environment(*, ctx: HookContext) -> None:
     """Prefect's startup hook."""
     if ".".join(ctx.prefect_version.split(".")[:2]) not in TESTED:
         return
+    if is_server(sys.orig_argv):
+        let_schedules_create_runs()
     try:
         from prefect.client.orchestration._deployments.client import DeploymentAsyncClient
 

@@ -51,6 +51,13 @@ def ended_runs(limit: int) -> list[FlowRun]:
     return _runs(_ENDED, sort=FlowRunSort.END_TIME_DESC, limit=limit)
 
 
+def rename(flow_run_id: str | None, name: str) -> None:
+    """So that Prefect's lists show what a run is about."""
+    if flow_run_id:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(flow_run_id), name=name)
+
+
 def is_waiting(run: FlowRun) -> bool:
     """No worker has started it."""
     return run.state_type in (StateType.SCHEDULED, StateType.PENDING)

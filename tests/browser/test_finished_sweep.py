@@ -121,7 +121,7 @@ def test_a_run_of_the_grid_in_prefect_shows_its_state_and_its_experiments(
     page.goto(f"{finished.prefect}/runs/flow-run/{finished.flow_run}")
     expect(page.get_by_text("Completed").first).to_be_visible()
     cells = len(finished.view.cells)
-    expect(page.get_by_text(f"sweep {NAME}: {cells} cells, 0 done")).to_be_visible()
+    expect(page.get_by_text(f"sweep {NAME}: {cells} cells: {cells} new")).to_be_visible()
     keep(page, "prefect-run")
     page.get_by_text("Subflow Runs", exact=True).click()
     expect(page.get_by_role("link", name=f"({NAME})")).not_to_have_count(0)

@@ -82,6 +82,17 @@ def post(url: str, body: dict[str, Any]) -> Any:
         return json.load(reply)
 
 
+def test_the_schedule_of_the_reconciler_makes_runs(env: dict[str, str]) -> None:
+    """Under SQLAlchemy 2.1 it does by the plugin's help."""
+    scheduled = {"flow_runs": {"tags": {"all_": ["auto-scheduled"]}}}
+
+    def runs() -> Any:
+        return post(f"{env['PREFECT_API_URL']}/flow_runs/filter", scheduled)
+
+    wait_until(runs, "a scheduled run")
+    assert {run["auto_scheduled"] for run in runs()} == {True}
+
+
 def test_wrong_parameters_are_refused_at_submission(env: dict[str, str]) -> None:
     for parameter, told in {
         'methods=["hacpoo"]': "methods",
@@ -133,7 +144,7 @@ def test_grid_runs_reports_and_is_done_the_second_time(
     )
     for cell in view.cells:
         assert f"| {cell.label} | done | 2/2 |" in artifact["data"]
-        assert f"/runs/{cell.mlflow_run_id})" in artifact["data"]
+        assert f"/runs/{cell.mlflow_run_id}?" in artifact["data"]
         assert f"/runs/flow-run/{cell.prefect_flow_run_id})" in artifact["data"]
     runs = post(
         f"{env['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/runs/search",

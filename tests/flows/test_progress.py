@@ -107,7 +107,7 @@ def test_headline_of_a_finished_sweep_has_no_time_left() -> None:
 def test_cell_table_links_and_survives_pipes() -> None:
     failed = cell("x", state="failed", error="no | here")
     table = cell_table(view(DONE, failed))
-    assert "[curves](http://mlflow/#/experiments/4/runs/m1)" in table
+    assert "[curves](http://mlflow/#/experiments/4/runs/m1?workflowType=machine_learning)" in table
     assert "failed: no \\| here" in table
 
 
