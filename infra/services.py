@@ -37,6 +37,8 @@ PREFECT_SERVER = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "2",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "100",
+    # How soon hacpo-reconcile follows its predecessor.
+    "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "5",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
         "prefect.server.concurrency.lease_storage.filesystem"
     ),
@@ -261,7 +263,10 @@ def close_dead_runs() -> None:
     crashed = {"type": "CRASHED", "message": "its worker was stopped"}
     for run in post("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": unfinished}}}}):
         if run["id"] not in living:
-            post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
+            # By Prefect's rules it gives its place up for others; where they object, without them.
+            done = post(f"flow_runs/{run['id']}/set_state", {"state": crashed})
+            if done["status"] != "ACCEPT":
+                post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
 
 
 def reconcile() -> None:
