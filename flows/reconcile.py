@@ -108,7 +108,8 @@ def tell_news(
             continue
         view = registry.sweep(news.sweep.name)
         if not view.counts.unfinished:
-            publish_report(registry, view)
+            link_mlflow(registry, view, None)
+            publish_report(registry, registry.sweep(view.name))
         emit_event(
             f"hacpo.sweep.{news.what}",
             resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},

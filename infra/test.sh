@@ -20,6 +20,8 @@ report="$(mktemp)"
 trap 'stop_postgres; rm -f "$report"' EXIT
 start_postgres
 outcome=0
-python -m pytest --junitxml="$report" "$@" || outcome=$?
+# Two files at a time, each process with one thread: most of the slow tests wait for servers.
+export OMP_NUM_THREADS=1
+python -m pytest -n 2 --dist loadfile --junitxml="$report" "$@" || outcome=$?
 python infra/skips.py "$report" infra/expected_skips.txt || outcome=1
 exit "$outcome"
