@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"places", "problems"},  # embedded agents are pre-trained on the embedded problems
     "engines": set(),
     "problems": set(),
-    "verifiers": set(),
+    "verifiers": {"problems"},  # a task of reasoning-gym is made again to be scored
     "registry": set(),
     "ledger": set(),
     "tracking": set(),
@@ -77,6 +77,7 @@ OWNERS = {
     "sqlalchemy": ("hacpo/registry/",),
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
+    "reasoning_gym": ("hacpo/problems/gym.py",),
     "transformers": ("hacpo/models/", "hacpo/engines/cache.py"),
     "prefect": ("flows/",),
 }

@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from hacpo.cli import agents, config, doctor, grid, models, plan, report, rollouts, run, status
+from hacpo.cli import (
+    agents,
+    config,
+    doctor,
+    grid,
+    models,
+    plan,
+    report,
+    rollouts,
+    run,
+    status,
+    verify,
+)
 from hacpo.cli.errors import Group, examples
 
 app = typer.Typer(
@@ -42,6 +54,7 @@ app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
 rollouts_app.command("show", epilog=rollouts.EXAMPLES)(rollouts.show)
 agents_app.command("build", epilog=agents.BUILD_EXAMPLES)(agents.build)
