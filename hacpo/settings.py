@@ -181,12 +181,12 @@ NAMED_PROBLEMS = ("embedded:", "sums:", "reasoning_gym:")
 
 class ProblemsConfig(Config):
     train: str
-    """`embedded:train`, `sums:train` (one-digit sums for pretrained models), a task of reasoning-gym
-    such as `reasoning_gym:chain_sum:train?size=500&max_terms=2`, or a JSONL file (relative to this
-    file) with id, problem, answer."""
+    """`embedded:train`, `sums:train` (one-digit sums for pretrained models), a task of
+    reasoning-gym such as `reasoning_gym:chain_sum:train?size=500&max_terms=2`, or a JSONL file
+    (relative to this file) with id, problem, answer."""
     held_out: str
-    """`embedded:held_out`, `sums:held_out`, `reasoning_gym:NAME:held_out?...`, or a JSONL file; must
-    share no problem with `train`."""
+    """`embedded:held_out`, `sums:held_out`, `reasoning_gym:NAME:held_out?...`, or a JSONL file;
+    must share no problem with `train`."""
 
 
 class VerifierConfig(Config):

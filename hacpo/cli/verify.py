@@ -17,8 +17,8 @@ EXAMPLES = examples(
     "hacpo verify answers.jsonl",
     "hacpo verify answers.json --json           # one outcome a row, in order",
     "hacpo verify answers.jsonl --strict        # verl's boxed match, as in the paper",
-    note='A row is {"gold": "\\\\frac{1}{2}", "response": "So it is \\\\boxed{0.5}."}; further keys '
-    "are ignored. Outcomes: exact, equivalent, wrong, no_answer, timeout, error.",
+    note='A row is {"gold": "1/2", "response": "So it is \\\\boxed{0.5}."}; further keys are '
+    "ignored. Outcomes: exact, equivalent, wrong, no_answer, timeout, error.",
 )
 
 

@@ -3,6 +3,7 @@
 Importing this module is cheap; `load` imports sympy and math-verify (about a second).
 """
 
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -50,8 +51,9 @@ def load() -> Comparison:
     import math_verify
     from sympy.parsing import sympy_parser
 
-    # The LaTeX parser makes numbers by sympify, which evaluates Python; everything but numbers
-    # and names ends there, by whatever path it comes. (The plain-expression parser is not used at all.)
+    importlib.import_module("sympy.physics.units")  # simplify would, and it needs sympify
+    # The plain-expression parser, which evaluates Python, is not used. The LaTeX parser makes
+    # numbers by sympify, which evaluates as well: all but numbers and names ends here.
     sympy_parser.eval_expr = _harmless_only(sympy_parser.eval_expr)
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # "no timeout": it is ours
     extraction = [

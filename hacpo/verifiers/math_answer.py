@@ -1,4 +1,4 @@
-r"""A mathematical answer in the last balanced `\boxed{...}`: by text, by digits, then by algebra."""
+r"""The answer in the last balanced `\boxed{...}`: by text, by digits, then by algebra."""
 
 from hacpo.verifiers.answer_text import (
     expression,
