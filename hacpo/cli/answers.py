@@ -9,7 +9,6 @@ from hacpo.errors import DataError
 
 KEYS = ("gold", "response")
 _EXAMPLE = r'{"gold": "5", "response": "It is \\boxed{5}."}'
-_SPACE = " \t\r\n"
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
@@ -19,8 +18,7 @@ def read_answers(path: Path) -> list[tuple[str, str]]:
         DataError: one line with the file, the line, what is wrong and what to do.
     """
     text = _text(path)
-    body = text.lstrip(_SPACE)
-    rows = _array(text, path) if body.startswith("[") else _lines(text, path)
+    rows = _array(text, path) if text.lstrip().startswith("[") else _lines(text, path)
     answers = [_answer(row, f"{path} line {line}") for line, row in rows]
     if not answers:
         raise DataError(f"{path}: holds no answers; write {_EXAMPLE} on each line")
@@ -41,46 +39,31 @@ def _text(path: Path) -> str:
 def _lines(text: str, path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield number, _decoded(line, 0, f"{path} line {number}", alone=True)[0]
+            yield number, _decoded(line, path, number)
 
 
 def _array(text: str, path: Path) -> Iterator[tuple[int, Any]]:
     """Items with the line on which each begins."""
+    decoder = json.JSONDecoder()
     at, line, counted = text.index("[") + 1, 1, 0
-    closed = False
-    while not closed:
-        at = _skip(text, at)
+    for item in _decoded(text, path, 1):
+        while text[at] in " \t\r\n,":
+            at += 1
         line += text.count("\n", counted, at)
         counted = at
-        where = f"{path} line {line}"
-        if text.startswith("]", at):  # an empty array
-            break
-        value, at = _decoded(text, at, where)
-        yield line, value
-        at = _skip(text, at)
-        closed = text.startswith("]", at)
-        if not closed and not text.startswith(",", at):
-            raise DataError(f"{where}: is not JSON (no comma or ] after this item)")
-        at += 1
-    if closed and text[at:].strip():
-        raise DataError(f"{path}: is not JSON (text after the array); write one array or JSONL")
+        yield line, item
+        _, at = decoder.raw_decode(text, at)
 
 
-def _skip(text: str, at: int) -> int:
-    """Behind white space."""
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
-
-
-def _decoded(text: str, at: int, where: str, *, alone: bool = False) -> tuple[Any, int]:
+def _decoded(text: str, path: Path, first_line: int) -> Any:
     try:
-        return (json.loads(text), len(text)) if alone else json.JSONDecoder().raw_decode(text, at)
-    except ValueError as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{where}: is not JSON ({reason}); write {_EXAMPLE}") from None
-    except RecursionError:
-        raise DataError(f"{where}: is nested too deeply; write {_EXAMPLE}") from None
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"{path} line {first_line + error.lineno - 1}"
+        raise DataError(f"{where}: is not JSON ({error.msg}); write {_EXAMPLE}") from None
+    except (ValueError, RecursionError) as error:  # an integer of 5000 digits, brackets in brackets
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise DataError(f"{path} line {first_line}: {reason}; write {_EXAMPLE}") from None
 
 
 def _answer(row: Any, where: str) -> tuple[str, str]:
