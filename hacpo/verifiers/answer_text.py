@@ -100,6 +100,12 @@ def plain(text: str) -> str:
     return choice[1] if choice else text
 
 
+def is_words(text: str) -> bool:
+    r"""Whether a readable answer is a text in letters, such as `\text{east}`."""
+    whole = _WRAPPED.fullmatch(text)
+    return whole is not None and bool(re.fullmatch(r"[^\W\d_][^\W\d_ -]+", whole[1].strip()))
+
+
 def number(text: str) -> Number | None:
     """The value of a readable answer that is one number in digits, else None."""
     match = _NUMBER.fullmatch(text.strip())

@@ -127,8 +127,10 @@ def _are_apart(gold: Any, answer: Any) -> bool:
         return False
     if not (gold.is_number and answer.is_number):
         return False
-    one, other = (complex(value.doit().evalf(_DIGITS)) for value in (gold, answer))
-    return abs(one - other) > _RELATIVE * max(abs(one), abs(other))
+    one, other = (value.doit().evalf(_DIGITS) for value in (gold, answer))
+    if one == other:  # infinities too
+        return False
+    return bool(abs(one - other).evalf() > _RELATIVE * (abs(one) + abs(other)).evalf())
 
 
 def _harmless_only(evaluate: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@ r"""The answer in the last balanced `\boxed{...}`: by text, by digits, then by a
 from hacpo.verifiers.answer_text import (
     expression,
     holds_neighbours,
+    is_words,
     number,
     plain,
     readable,
@@ -32,6 +33,9 @@ def grade_math(compare: Comparison, gold: str, response: str) -> Grade:
     is_alike = holds_neighbours(answer) == holds_neighbours(expected)
     if plain(answer) == plain(expected) and is_alike:
         return EXACT
+    if is_words(expected):  # the parser multiplies letters: seat would be east
+        is_same = plain(answer).casefold() == plain(expected).casefold()
+        return EQUIVALENT if is_same else wrong("words are compared by text")
     values = number(answer), number(expected)
     if None not in values:
         return EQUIVALENT if values[0] == values[1] else wrong()

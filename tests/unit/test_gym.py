@@ -13,7 +13,7 @@ from hacpo.types import Problem
 from hacpo.verifiers import VerifierPool
 from hacpo.verifiers.gym import grade_gym
 
-pytest.importorskip("reasoning_gym", reason="pip cannot get reasoning-gym")
+pytest.importorskip("reasoning_gym", reason="pip cannot get reasoning-gym here")
 
 SUMS = "reasoning_gym:chain_sum:{}?size={}&min_terms=2&max_terms=2&min_digits=1&max_digits=2"
 
