@@ -68,7 +68,11 @@ _EQUALS = re.compile(
     r"=|\\(?:approx|equiv|cong|sim|simeq|doteq|triangleq|to|mapsto|implies|iff"
     r"|(?:long)?(?:left)?rightarrow|(?:Long)?(?:Left)?[Rr]ightarrow)(?![a-zA-Z])"
 )
-_COMMAND = re.compile(r"\\(?!text|mbox|math|operatorname)[a-zA-Z]+")
+_COMMAND = re.compile(
+    r"\\(?!text|mbox|math|operatorname|angle|triangle|ell"
+    r"|alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|phi|omega)[a-zA-Z]+"
+)
+"""Commands that are no names."""
 _WORDS = re.compile(r"\\(?:text\w*|mbox|mathrm)\s*\{([^{}]*)\}")
 _SECOND_ANSWER = re.compile(r"(?<![\^\d])(?<!\^\{)\d|\b(?:or|and|not)\b")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d.])\d[\d.]*(?:\s|~|\\[,;:! ]|\\q?quad|\\[lc]?dots)+(?=\d)")
@@ -152,7 +156,7 @@ def holds_neighbours(answer: str) -> bool:
 
 
 def _names_another(words: str) -> bool:
-    stripped = words.strip()
+    stripped = words.strip(" ,.;")
     is_number = re.fullmatch(r"[\d.,]+", stripped)
     return stripped not in ("or", "and") and not is_number and bool(_SECOND_ANSWER.search(words))
 
