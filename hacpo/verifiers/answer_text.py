@@ -75,6 +75,7 @@ _COMMAND = re.compile(
 """Commands that are no names."""
 _WORDS = re.compile(r"\\(?:text\w*|mbox|mathrm)\s*\{([^{}]*)\}")
 _SECOND_ANSWER = re.compile(r"(?<![\^\d])(?<!\^\{)\d|\b(?:or|and|not)\b")
+_CONJUNCTION = re.compile(r",?\s*\\(?:text|mbox)\s*\{[\s,;.]*(?:or|and)\s*\}")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d.])\d[\d.]*(?:\s|~|\\[,;:! ]|\\q?quad|\\[lc]?dots)+(?=\d)")
 _FRACTION_BEFORE = re.compile(r"\\[dtc]?frac\s*$")
 _BASE = re.compile(r"\d\)?\s*_\s*\{?\s*(\d+)")
@@ -122,7 +123,8 @@ def number(text: str) -> Number | None:
 
 
 def expression(text: str) -> str:
-    """A readable answer for the parser of expressions, which does not know 1e-3."""
+    r"""A readable answer for the parser, which knows neither 1e-3 nor `\text{, and }`."""
+    text = _CONJUNCTION.sub(", ", text)
     match = _E_NOTATION.fullmatch(text)
     return rf"{match[1]}\times 10^{{{match[2]}}}" if match else text
 
