@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from hacpo.config import RunConfig
 from hacpo.errors import DataError
+from hacpo.presets import load_run
 from hacpo.problems import check_disjoint, load_problems, problems_digest
 from hacpo.settings import VerifierConfig
 from hacpo.types import Problem
@@ -159,3 +160,15 @@ def test_a_pool_grades_by_a_task_s_own_score() -> None:
     with VerifierPool(VerifierConfig(type="reasoning_gym")) as pool:
         grades = pool.grade([(p, p.answer) for p in problems] + [(problems[0], "no")])
     assert [g.outcome for g in grades] == ["correct"] * 3 + ["wrong"]
+
+
+def test_a_config_file_may_name_tasks(tmp_path: Path) -> None:
+    train, held_out = SUMS.format("train", 20), SUMS.format("held_out", 10)
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"agents: {{a: {{model: 'embedded:a'}}}}\nmethod: gspo\n"
+        f"problems: {{train: '{train}', held_out: '{held_out}'}}\n"
+        "verifier: {type: reasoning_gym}\n"
+    )
+    config = load_run(file)
+    assert (config.problems.train, config.problems.held_out) == (train, held_out)  # no paths
