@@ -182,6 +182,8 @@ def verifier_reads(config: RunConfig) -> dict[str, Any]:
     """What decides a grade, the source of an own reward included."""
     verifier = config.verifier
     reads: dict[str, Any] = {"type": verifier.type, "timeout": verifier.timeout}
+    if verifier.type == "math":
+        reads["strict"] = verifier.strict
     if verifier.type == "marker":
         reads["marker"] = verifier.marker
     if verifier.reward is not None:

@@ -61,6 +61,17 @@ class BaseConfig(Config):
     threads: int = Field(default=1, ge=1)
     """torch threads of one run; more processes than cores times threads is slow."""
 
+    @model_validator(mode="after")
+    def _problems_fit_verifier(self) -> "BaseConfig":
+        given = (self.problems.train, self.problems.held_out)
+        named = all(spec.startswith("reasoning_gym:") for spec in given)
+        if self.verifier.type == "reasoning_gym" and not named:
+            raise ValueError(
+                "verifier.type reasoning_gym scores only problems of reasoning_gym: set "
+                "problems.train and problems.held_out to reasoning_gym:NAME:train and :held_out"
+            )
+        return self
+
 
 class RunConfig(BaseConfig):
     """One training: one method, one seed."""

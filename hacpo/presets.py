@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from hacpo.config import BaseConfig, GridConfig, RunConfig
 from hacpo.errors import ConfigError
 from hacpo.places import is_path
+from hacpo.settings import NAMED_PROBLEMS
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
@@ -175,7 +176,7 @@ def _root_paths(data: dict[str, Any], folder: Path) -> None:
 
     problems, verifier = section("problems"), section("verifier")
     for key, spec in problems.items():
-        if isinstance(spec, str) and spec and not spec.startswith(("embedded:", "sums:")):
+        if isinstance(spec, str) and spec and not spec.startswith(NAMED_PROBLEMS):
             problems[key] = rooted(spec)
     for agent in section("agents").values():
         model = agent.get("model") if isinstance(agent, dict) else None

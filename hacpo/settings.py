@@ -175,18 +175,26 @@ class UpdateConfig(Config):
     """Compute activations again in the backward pass: a third more time, much less memory."""
 
 
+NAMED_PROBLEMS = ("embedded:", "sums:", "reasoning_gym:")
+"""How problems begin that are no file."""
+
+
 class ProblemsConfig(Config):
     train: str
-    """`embedded:train`, `sums:train` (one-digit sums for pretrained models), or a JSONL file
+    """`embedded:train`, `sums:train` (one-digit sums for pretrained models), a task of
+    reasoning-gym such as `reasoning_gym:chain_sum:train?size=500&max_terms=2`, or a JSONL file
     (relative to this file) with id, problem, answer."""
     held_out: str
-    """`embedded:held_out`, `sums:held_out`, or a JSONL file; must share no problem with `train`."""
+    """`embedded:held_out`, `sums:held_out`, `reasoning_gym:NAME:held_out?...`, or a JSONL file;
+    must share no problem with `train`."""
 
 
 class VerifierConfig(Config):
-    type: Literal["marker", "boxed", "last_number", "custom"] = "boxed"
-    """Text after the last marker, last balanced \\boxed{}, the last number by its value, or a
-    function of yours (`reward`)."""
+    type: Literal["math", "marker", "boxed", "last_number", "reasoning_gym", "custom"] = "boxed"
+    """The last balanced \\boxed{} by value (math) or as text (boxed), the text after the last
+    marker, the last number by its value, reasoning-gym's own score, or a function of yours."""
+    strict: bool = False
+    """math: the boxed match of verl in place of algebra, to compare with the paper."""
     marker: str = "#"
     """Stands before the answer."""
     reward: str | None = None
@@ -200,7 +208,9 @@ class VerifierConfig(Config):
     """Seconds for one answer; then its worker is killed and the row is ungraded."""
 
     @model_validator(mode="after")
-    def _custom_has_reward(self) -> "VerifierConfig":
+    def _options_fit_the_type(self) -> "VerifierConfig":
+        if self.strict and self.type != "math":
+            raise ValueError(f"only type math takes strict: true, not {self.type}")
         if (self.type == "custom") != (self.reward is not None):
             raise ValueError("type custom needs reward: module:function, and only custom takes it")
         if self.reward is not None and not re.fullmatch(r"[\w.]+:\w+", self.reward):

@@ -5,6 +5,12 @@ from typing import Any, Literal
 
 FinishReason = Literal["stop", "length"]
 
+OUTCOMES = (
+    *("correct", "exact", "equivalent", "wrong", "no_answer"),
+    *("truncated", "timeout", "error"),
+)
+"""What a verifier says of a response; exact and equivalent are how type math says correct."""
+
 UNGRADED = float("nan")
 """The reward of a response that could not be graded; never the same as a wrong one."""
 
@@ -48,7 +54,7 @@ class Trajectory:
     reward: float
     """Usually 0 or 1; NaN if ungraded."""
     outcome: str
-    """What the verifier said: correct, wrong, no_answer, truncated, timeout, error."""
+    """What the verifier said: one of OUTCOMES."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,4 +139,4 @@ class Evaluation:
     mean: float
     problems: list[ProblemScore]
     counts: dict[str, int]
-    """Outcomes (correct, wrong, truncated, timeout, error) over all samples."""
+    """Of each outcome over all samples."""

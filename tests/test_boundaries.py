@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"places", "problems"},  # embedded agents are pre-trained on the embedded problems
     "engines": set(),
     "problems": set(),
-    "verifiers": set(),
+    "verifiers": {"problems"},  # a task of reasoning-gym is made again to be scored
     "registry": set(),
     "ledger": set(),
     "tracking": set(),
@@ -84,6 +84,7 @@ OWNERS = {
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
     "transformers": ("hacpo/models/", "hacpo/engines/cache.py", "hacpo/engines/attention.py"),
+    "reasoning_gym": ("hacpo/problems/gym.py",),
     "prefect": ("flows/",),
 }
 

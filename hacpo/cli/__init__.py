@@ -18,6 +18,7 @@ from hacpo.cli import (
     run,
     status,
     sweep,
+    verify,
 )
 from hacpo.cli.errors import Group, examples
 
@@ -60,6 +61,7 @@ app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
 app.command("queue", epilog=queue.EXAMPLES)(queue.queue)
 for name, command in sweep.COMMANDS.items():

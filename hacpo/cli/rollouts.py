@@ -24,6 +24,8 @@ EXAMPLES = examples(
 
 class Outcome(StrEnum):
     CORRECT = "correct"
+    EXACT = "exact"
+    EQUIVALENT = "equivalent"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"
     TRUNCATED = "truncated"
@@ -100,7 +102,8 @@ def _block(row: "RolloutRow") -> Text:
         f"{row.finish_reason} after {row.tokens} tokens",
         f"logprob sampler {row.sampler_logprob:.4f} trainer {row.trainer_logprob:.4f}",
     ]
-    colour = {"correct": "green", "wrong": "red"}.get(row.outcome, "yellow")
+    is_right = row.outcome in ("correct", "exact", "equivalent")
+    colour = "green" if is_right else "red" if row.outcome == "wrong" else "yellow"
     block = Text(" | ".join(facts), style=colour)
     missing = "(not in the problem file any more)"
     for name, value in (

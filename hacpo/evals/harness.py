@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hacpo.errors import DataError
-from hacpo.types import Evaluation, FinishReason, Problem, ProblemScore
+from hacpo.types import OUTCOMES, Evaluation, FinishReason, Problem, ProblemScore
 
 TASK = "held_out"
 GREEDY = "greedy"
-OUTCOMES = ("correct", "wrong", "no_answer", "truncated", "timeout", "error")
 _TASKS = Path(__file__).parent / "tasks"
 
 

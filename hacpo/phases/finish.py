@@ -18,7 +18,7 @@ from hacpo.errors import NotFiniteError
 from hacpo.phases.pool import Pool, read_pool
 from hacpo.phases.rollout import problems_of
 from hacpo.run import Run, open_run
-from hacpo.types import AgentStep, StepSummary, Trajectory
+from hacpo.types import OUTCOMES, AgentStep, StepSummary, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +177,7 @@ def _response_metrics(own: list[Trajectory]) -> dict[str, float]:
         "response/length_mean": float(np.mean([len(row.rollout.token_ids) for row in own])),
         "response/truncated_fraction": cut / len(own),
         "entropy": float(np.mean([row.rollout.entropy for row in own])),
-        "verifier/timeout_count": count("timeout"),
-        "verifier/error_count": count("error"),
-        "verifier/no_answer_count": count("no_answer"),
+        **{f"verifier/{outcome}_count": count(outcome) for outcome in OUTCOMES},
         "rollouts/ungraded": float(sum(math.isnan(row.reward) for row in own)),
     }
 

@@ -23,7 +23,8 @@ def grade_rows(run: Run, rows: list[tuple[Problem, str, FinishReason]]) -> Grade
     cut = 0.0 if rule == "zero" else UNGRADED
     grades = [(cut, "truncated", "cut by the length limit")] * len(rows)
     for i, grade in zip(asked, graded, strict=True):
-        grades[i] = (grade.reward, grade.outcome, grade.reason)
+        reward = UNGRADED if grade.reward is None else grade.reward
+        grades[i] = (reward, grade.outcome, grade.reason)
     return grades
 
 

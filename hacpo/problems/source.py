@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hacpo.errors import DataError
 from hacpo.problems import arithmetic
+from hacpo.problems.gym import PREFIX, gym_problems
 from hacpo.problems.jsonl import read_problems
 from hacpo.problems.sums import sum_splits
 from hacpo.types import Problem
@@ -18,11 +19,15 @@ SUMS = ("sums:train", "sums:held_out")
 
 
 def load_problems(spec: str) -> list[Problem]:
-    """Problems of a built-in set (`embedded:train`, `sums:held_out`) or a JSONL file, in order.
+    """Problems of a named set (`embedded:train`, `sums:held_out`, `reasoning_gym:NAME:train`) or
+    a JSONL file, in order.
 
     Raises:
         DataError: unknown name, or a file that cannot be used (see `read_problems`).
+        ConfigError: reasoning-gym is not installed.
     """
+    if spec.startswith(PREFIX):
+        return gym_problems(spec)
     if spec in EMBEDDED:
         sums = arithmetic.splits()[EMBEDDED.index(spec)]
         return [arithmetic.problem_of(numbers) for numbers in sums]

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hacpo.verifiers.grade import Grade
+    from hacpo.verifiers.grades import Grade
     from hacpo.verifiers.pool import VerifierPool
+    from hacpo.verifiers.shared import grade
 
-__all__ = ["Grade", "VerifierPool"]
+__all__ = ["Grade", "VerifierPool", "grade"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,7 +17,11 @@ def __getattr__(name: str) -> object:
 
         return VerifierPool
     if name == "Grade":
-        from hacpo.verifiers.grade import Grade
+        from hacpo.verifiers.grades import Grade
 
         return Grade
+    if name == "grade":
+        from hacpo.verifiers.shared import grade
+
+        return grade
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

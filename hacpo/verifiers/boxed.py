@@ -2,7 +2,7 @@ r"""An answer stands in the last balanced `\boxed{...}`, compared as text after 
 
 import re
 
-from hacpo.verifiers.grade import NO_ANSWER, Grade, judged
+from hacpo.verifiers.grades import NO_ANSWER, Grade, judged
 
 _TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _REMOVED = re.compile(r"\\(?:left|right)(?![a-zA-Z])|\\?\$|\\[,;:! ]|\s")

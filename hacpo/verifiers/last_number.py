@@ -6,7 +6,7 @@ number is its digits and the place of its point, so 100,000 digits cost no more 
 
 import re
 
-from hacpo.verifiers.grade import NO_ANSWER, Grade, judged, ungraded
+from hacpo.verifiers.grades import NO_ANSWER, Grade, judged, ungraded
 
 Number = tuple[bool, str, int]
 """Is negative, digits without outer zeros, power of ten of the last one: equal values are equal."""
@@ -56,7 +56,7 @@ def last_number(text: str) -> Number | None:
         is_negative = _has_sign(text, start)
     assert match is not None
     whole = (match[1] or match[2] or "").replace(",", "")
-    return _number(whole, match[3] or "", exponent, is_negative)
+    return number_of(whole, match[3] or "", exponent, is_negative)
 
 
 def _start(text: str, end: int) -> int:
@@ -75,7 +75,8 @@ def _has_sign(text: str, start: int) -> bool:
     return at == 0 or not _NO_SIGN_AFTER.match(text[at - 1])
 
 
-def _number(whole: str, fraction: str, exponent: int, is_negative: bool) -> Number:
+def number_of(whole: str, fraction: str, exponent: int, is_negative: bool) -> Number:
+    """The value of digits before and after a point, times ten to the exponent."""
     digits = (whole + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:

@@ -1,6 +1,6 @@
 """An answer stands after the last marker, such as `#95`."""
 
-from hacpo.verifiers.grade import NO_ANSWER, Grade, judged
+from hacpo.verifiers.grades import NO_ANSWER, Grade, judged
 
 
 def grade_marker(answer: str, response: str, marker: str) -> Grade:

@@ -1,8 +1,9 @@
 """Graders in processes of their own, so that an answer that hangs or crashes costs one row."""
 
+import logging
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -11,15 +12,19 @@ from types import TracebackType
 
 from hacpo.errors import ConfigError
 from hacpo.settings import VerifierConfig
-from hacpo.types import UNGRADED, Problem
-from hacpo.verifiers.grade import Grade, ungraded
+from hacpo.types import Problem
+from hacpo.verifiers.grades import Grade, ungraded
 from hacpo.verifiers.process import WorkerProcess
 from hacpo.verifiers.worker import Row, Setup
+
+logger = logging.getLogger(__name__)
 
 MAX_RESPONSE_CHARS = 100_000
 """Of a longer response the end is graded: answers stand there."""
 MEMORY_BYTES = 4 << 30
-"""Default limit of one worker's data."""
+"""Default limit of one worker's data: a custom reward may import much."""
+MATH_MEMORY_BYTES = 1 << 30
+"""The same for type math, which imports sympy alone."""
 START_SECONDS = 120.0
 """For importing a custom reward with all that it imports."""
 MAX_CHUNK = 32
@@ -35,7 +40,7 @@ class VerifierPool:
 
     Args:
         config: what grades, and how.
-        memory_bytes: limit of a worker's data.
+        memory_bytes: limit of a worker's data; None: by the type.
         log: a file that gets what a reward prints; None: this process's stderr.
 
     Raises:
@@ -43,7 +48,7 @@ class VerifierPool:
     """
 
     def __init__(
-        self, config: VerifierConfig, *, memory_bytes: int = MEMORY_BYTES, log: Path | None = None
+        self, config: VerifierConfig, *, memory_bytes: int | None = None, log: Path | None = None
     ) -> None:
         self._config = config
         self._log = log
@@ -52,7 +57,9 @@ class VerifierPool:
             marker=config.marker,
             reward=config.reward,
             folder=config.folder,
-            memory_bytes=memory_bytes,
+            strict=config.strict,
+            memory_bytes=memory_bytes
+            or (MATH_MEMORY_BYTES if config.type == "math" else MEMORY_BYTES),
         )
         self._one_caller = threading.Lock()
         self._state = threading.Lock()
@@ -96,7 +103,9 @@ class VerifierPool:
                 chunks.clear()
                 self.close()
                 raise
-        return [grade for grade in grades if grade is not None]
+        done = [grade for grade in grades if grade is not None]
+        _log(done)
+        return done
 
     def close(self) -> None:
         """End the workers; a second call does nothing."""
@@ -146,8 +155,7 @@ class VerifierPool:
             worker.send([rows[index] for index in chunk], limit)
             while chunk:
                 reward, outcome, reason = worker.receive(limit)
-                graded = UNGRADED if reward is None else float(reward)
-                grades[chunk.popleft()] = Grade(graded, outcome, reason)
+                grades[chunk.popleft()] = Grade(reward, outcome, reason)
         except TimeoutError:
             self._retire(slot)
             grades[chunk.popleft()] = ungraded("timeout", f"no grade within {limit:g} s")
@@ -163,7 +171,8 @@ class VerifierPool:
                 worker = self._workers[slot] = WorkerProcess(self._log)
             except OSError as error:
                 raise ConfigError(f"cannot start a verifier process: {error.strerror}") from None
-        subject = f"verifier.reward {self._config.reward!r}" if self._config.reward else "verifier"
+        reward = self._config.reward
+        subject = f"verifier.reward {reward!r}" if reward else f"verifier {self._config.type}"
         try:
             worker.send(asdict(self._setup), START_SECONDS)
             reply = worker.receive(START_SECONDS)
@@ -175,9 +184,8 @@ class VerifierPool:
             raise ConfigError(f"{subject}: its process {end} while starting") from None
         if "error" in reply:
             self._retire(slot)
-            raise ConfigError(
-                f"{subject}: {reply['error']}; write module:function, importable from {os.getcwd()}"
-            )
+            remedy = f"; write module:function, importable from {os.getcwd()}" if reward else ""
+            raise ConfigError(f"{subject}: {reply['error']}{remedy}")
         return worker
 
     def _retire(self, slot: int) -> str:
@@ -185,3 +193,14 @@ class VerifierPool:
         with self._state:
             worker, self._workers[slot] = self._workers[slot], None
         return "was closed" if worker is None else worker.end()
+
+
+def _log(grades: list[Grade]) -> None:
+    """How a batch came out; ungraded answers are worth a warning, with one reason."""
+    counts = Counter(grade.outcome for grade in grades)
+    shown = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    failed = next((grade for grade in grades if grade.reward is None), None)
+    if failed is not None:
+        logger.warning("graded %s; ungraded for example: %s", shown, failed.reason)
+    elif grades:
+        logger.info("graded %s", shown)

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hacpo.verifiers.boxed import grade_boxed
-from hacpo.verifiers.grade import Grade, judged, ungraded
+from hacpo.verifiers.grades import Grade, judged, ungraded
 from hacpo.verifiers.last_number import grade_last_number
 from hacpo.verifiers.marker import grade_marker
+from hacpo.verifiers.strict import grade_strict
 
 MAX_REASON_CHARS = 300
 _PR_SET_PDEATHSIG = 1
@@ -44,6 +45,8 @@ class Setup:
     """`module:function` of type custom."""
     folder: str | None
     """Where that module is looked for first; None: the working directory."""
+    strict: bool
+    """math: verl's boxed match in place of algebra."""
     memory_bytes: int
 
 
@@ -69,12 +72,24 @@ def main() -> None:
     while True:
         for row in json.loads(lines.get()):
             grade = grader(tuple(row))
-            reward = None if math.isnan(grade.reward) else grade.reward
-            _write(replies, [reward, grade.outcome, grade.reason])
+            _write(replies, [grade.reward, grade.outcome, grade.reason])
 
 
 def make_grader(setup: Setup) -> Grader:
-    """The function from a row to its grade; raises whatever importing a custom reward raises."""
+    """The function from a row to its grade; raises whatever importing what it needs raises."""
+    if setup.type == "math" and setup.strict:
+        return lambda row: grade_strict(row[2], row[3])
+    if setup.type == "math":
+        # Here and not above: the other types start without sympy.
+        from hacpo.verifiers import equivalence
+        from hacpo.verifiers.math_answer import grade_math
+
+        compare = equivalence.load()
+        return lambda row: grade_math(compare, row[2], row[3])
+    if setup.type == "reasoning_gym":
+        from hacpo.verifiers.gym import grade_gym
+
+        return lambda row: grade_gym(row[0], row[3])
     if setup.type == "marker":
         return lambda row: grade_marker(row[2], row[3], setup.marker)
     if setup.type == "boxed":

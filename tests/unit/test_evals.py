@@ -109,6 +109,8 @@ def test_every_sample_is_scored_as_by_hand():
     assert sampled.mean == 4 / 7  # 4 correct of the 7 that were graded
     assert sampled.counts == {
         "correct": 4,
+        "exact": 0,
+        "equivalent": 0,
         "wrong": 1,
         "no_answer": 1,
         "truncated": 1,
