@@ -1,1 +1,1 @@
-"""The paper's benchmarks as data: what they are, their files, where they come from, what is in them."""
+"""The paper's benchmarks as data: their names, files, sources, and what is in them."""

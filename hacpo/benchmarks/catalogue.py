@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hacpo.errors import ConfigError
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One place where a set is published, and what is known of its content."""

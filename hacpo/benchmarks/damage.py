@@ -3,10 +3,10 @@ r"""LaTeX commands that somebody decoded as escapes: `\frac` that became a form 
 import re
 
 _LETTERS = {"\a": "a", "\b": "b", "\t": "t", "\v": "v", "\f": "f", "\r": "r"}
-_COMMANDS = frozenset(
-    "alpha angle approx array bar beta begin big bigl bigr binom bmod bot boxed bullet fbox flat "
-    "forall frac rangle rceil rfloor rho right rightarrow tan tanh tau text textbf textit textrm "
-    "tfrac theta tilde times to top triangle varepsilon varphi vdots vec vee vert".split()
+_COMMANDS = re.compile(
+    "alpha|angle|approx|array|bar|beta|begin|big[lr]?|binom|bmod|bot|boxed|bullet|fbox|flat|forall|"
+    "frac|rangle|rceil|rfloor|rho|right|rightarrow|tanh?|tau|text(bf|it|rm)?|tfrac|theta|tilde|"
+    "times|to|top|triangle|varepsilon|varphi|vdots|vec|vee|vert"
 )
 """Those that begin with such a letter and stand in problems."""
 _SUSPECT = re.compile(r"([\a\b\t\v\f\r])([a-z]+)")
@@ -35,4 +35,4 @@ def repaired(text: str) -> str:
 
 def _command(match: re.Match[str]) -> str:
     word = _LETTERS[match[1]] + match[2]
-    return word if word in _COMMANDS else ""
+    return word if _COMMANDS.fullmatch(word) else ""

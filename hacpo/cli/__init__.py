@@ -7,7 +7,9 @@ import typer
 from hacpo.cli import (
     agents,
     config,
+    data,
     doctor,
+    evaluate,
     grid,
     models,
     plan,
@@ -43,20 +45,26 @@ grid_app = typer.Typer(no_args_is_help=True, help="Tables of trainings: methods 
 rollouts_app = typer.Typer(no_args_is_help=True, help="What the agents wrote in training.")
 agents_app = typer.Typer(no_args_is_help=True, help="The embedded agents: small, built locally.")
 models_app = typer.Typer(no_args_is_help=True, help="Pretrained models from files and packages.")
+data_app = typer.Typer(no_args_is_help=True, help="Problem files of the paper's benchmarks.")
 app.add_typer(grid_app, name="grid")
 app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(agents_app, name="agents")
 app.add_typer(models_app, name="models")
+app.add_typer(data_app, name="data")
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
-grid_app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
+grid_app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("plan", epilog=grid.EXAMPLES)(grid.plan)
 rollouts_app.command("show", epilog=rollouts.EXAMPLES)(rollouts.show)
+data_app.command("fetch", epilog=data.FETCH_EXAMPLES)(data.fetch)
+data_app.command("check", epilog=data.CHECK_EXAMPLES)(data.check)
 agents_app.command("build", epilog=agents.BUILD_EXAMPLES)(agents.build)
 agents_app.command("list", epilog=agents.LIST_EXAMPLES)(agents.list_agents)
 models_app.command("import", epilog=models.IMPORT_EXAMPLES)(models.import_)

@@ -90,9 +90,7 @@ def evaluate_benchmark(
     loaded: dict[str, Any] = manager.load([task])
     options = {"max_gen_toks": max_tokens}
     loaded["tasks"][task].set_config("generation_kwargs", options, update=True)
-    lm = RecordedLM(
-        problems, prompts, generate, grade, seed, records, chunk_rows, progress
-    )
+    lm = RecordedLM(problems, prompts, generate, grade, seed, records, chunk_rows, progress)
     # simple_evaluate would seed random, numpy and torch; evaluate only draws from random.
     state = random.getstate()
     # bootstrap_iters: 0 would leave out the standard errors, which of a mean are no bootstrap

@@ -47,3 +47,9 @@ def problem_metrics(scores: Sequence[float]) -> dict[str, float]:
     passes = {f"pass@{k}": pass_at_k(n, c, k) for k in (*PASS_AT, n) if k <= n}
     best = {f"best@{n}": float(c > 0), f"best@{n}_verl": best_verl(n, c)}
     return average | best | passes
+
+
+def mean_metrics(scores: Sequence[Sequence[float]]) -> dict[str, float]:
+    """The mean over problems of each of `problem_metrics`."""
+    rows = [problem_metrics(each) for each in scores]
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
