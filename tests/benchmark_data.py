@@ -1,4 +1,4 @@
-"""Problem files of benchmarks for tests: the real ones where they are, and small ones that always are.
+"""Problem files of benchmarks for tests: the real ones where they are, small ones always.
 
 The small ones hold real rows of MATH and GSM8K; those of the other benchmarks are made up.
 """
