@@ -10,6 +10,7 @@ responses, as in training.
 
 import json
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -39,8 +40,10 @@ def main() -> None:
         started = time.monotonic()
         grades = pool.grade(rows)
         seconds = time.monotonic() - started
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = used.ru_utime + used.ru_stime
     counts = dict(Counter(grade.outcome for grade in grades).most_common())
-    print(f"{len(rows)} answers in {seconds:.1f} s: {counts}")
+    print(f"{len(rows)} answers in {seconds:.1f} s, {processor:.1f} s of processor time: {counts}")
 
 
 def responses(gold: str, golds: list[str], draw: random.Random) -> list[str]:

@@ -18,7 +18,8 @@ from hacpo.errors import ConfigError
 from hacpo.verifiers.grades import EQUIVALENT, Grade, ungraded, wrong
 
 SOFT_SECONDS = 3.0
-"""For one comparison; what does not heed the alarm is killed with its process (`timeout`)."""
+"""Processor time of one comparison, so that a busy machine changes no grade. What does not heed
+the signal is killed with its process after `VerifierConfig.timeout` on the clock."""
 ANTLR = "4.13.2"
 """Other runtimes of antlr parse the same LaTeX to other values."""
 _DECIMALS = 12
@@ -35,7 +36,7 @@ class _TooLongError(BaseException):
 
 
 def load() -> Comparison:
-    """Import the libraries; call the result from the main thread only (it uses SIGALRM).
+    """Import the libraries; call the result from the main thread only (it uses a signal).
 
     Raises:
         ConfigError: the runtime of antlr is not the one that the results were tested with.
@@ -46,7 +47,7 @@ def load() -> Comparison:
             f"verifier math needs antlr4-python3-runtime {ANTLR}, found {found}: "
             f"pip install antlr4-python3-runtime=={ANTLR}"
         )
-    # With gmpy2 a huge binomial is one C call that no alarm interrupts.
+    # With gmpy2 a huge binomial is one C call that no signal interrupts.
     os.environ.update(SYMPY_GROUND_TYPES="python", MPMATH_NOGMPY="1")
     import math_verify
     from sympy.parsing import sympy_parser
@@ -100,20 +101,20 @@ def _guarded(compare: Comparison, gold: str, answer: str) -> Grade:
         if started:
             raise _TooLongError
 
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGPROF, stop)
     try:
         started = True
-        signal.setitimer(signal.ITIMER_REAL, SOFT_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SOFT_SECONDS)
         return compare(gold, answer)
     except _TooLongError:
-        return ungraded("timeout", f"no comparison within {SOFT_SECONDS:g} s")
+        return ungraded("timeout", f"no comparison within {SOFT_SECONDS:g} s of processor time")
     except MemoryError:
         return ungraded("error", "the comparison took too much memory")
     except Exception as error:  # a computer algebra system on a model's text: anything
         return wrong(f"cannot be compared: {type(error).__name__}")
     finally:
         started = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _are_apart(gold: Any, answer: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Grading inside Prefect: flows and tasks run in threads, where SIGALRM is not to be had."""
+"""Grading inside Prefect: flows and tasks run in threads, where no signal can be handled."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ SCRIPT = r"""
         answers = [r"\boxed{0.5}", r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac12}", r"\boxed{7}"]
         return [future.result() for future in graded.map(answers)]
 
-    with prefect_test_harness():
+    with prefect_test_harness(server_startup_timeout=200):
         print(grading())
 """
 
@@ -38,7 +38,7 @@ def test_grading_works_in_tasks_of_a_flow(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['equivalent', 'timeout', 'exact', 'wrong']\n"
