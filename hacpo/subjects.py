@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from hacpo.errors import ConfigError, DataError
 from hacpo.ledger import read_json
 from hacpo.models.identity import content_hash, model_identity, model_label
 from hacpo.places import home
-from hacpo.settings import AgentConfig, ProblemsConfig
+from hacpo.settings import AgentConfig, ProblemsConfig, RolloutConfig
+
+BATCH_ROWS = 16
+"""Responses that engine hf samples at once, of a model by itself: each may be 8192 tokens long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,8 @@ def model_subject(settings: AgentConfig) -> Subject:
         agents={"model": settings},
         method="initial",
         problems=ProblemsConfig(train="embedded:train", held_out="embedded:held_out"),
+        rollout=RolloutConfig(batch_rows=BATCH_ROWS),
+        threads=int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1),
     )
     return Subject(
         agent="model",

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hacpo.cli.errors import INTERRUPTED, examples, say
-from hacpo.cli.output import Json, console, plain_table, print_json
+from hacpo.cli.output import Json, Settings, console, plain_table, print_json
 from hacpo.errors import ConfigError
 from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS, AgentConfig
 
@@ -64,9 +64,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, metavar="N", help="Engine hf: responses at once; 16, or the run's."),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="torch threads; all, or the run's.")
-    ] = None,
+    set_: Settings = None,
     into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for answers and results.")
     ] = None,
@@ -83,9 +81,11 @@ def evaluate(
         raise ConfigError("--benchmarks: a benchmark is listed twice")
     if "{problem}" not in prompt:
         raise ConfigError("--prompt: the template must contain {problem}")
-    changes = {"engine": engine, "dtype": dtype}
+    own = {"engine": engine, "dtype": dtype}
+    settings = {"device": device, "rollout.batch_rows": batch_rows}
+    changes = [f"{key}={value}" for key, value in settings.items() if value is not None]
     subjects = [
-        _changed(each, changes, device, batch_rows, threads)
+        _changed(each, {k: v for k, v in own.items() if v is not None}, [*changes, *(set_ or [])])
         for each in _subjects(target, agent, step, revision)
     ]
     if into is not None and len(subjects) > 1:
@@ -132,32 +132,15 @@ def _subjects(
     return run_subjects(find_run(target), agent, step)
 
 
-def _changed(
-    subject: "Subject",
-    changes: dict[str, Any],
-    device: str | None,
-    batch_rows: int | None,
-    threads: int | None,
-) -> "Subject":
+def _changed(subject: "Subject", own: dict[str, str], overrides: list[str]) -> "Subject":
     """The subject under the command's options, where they are given."""
     import dataclasses
 
-    from hacpo.config import RunConfig
+    from hacpo.presets import load_run
 
-    data = subject.config.model_dump()
-    data["agents"][subject.agent] |= {k: v for k, v in changes.items() if v is not None}
-    own = subject.agent == "model"
-    if batch_rows or own:
-        data["rollout"]["batch_rows"] = batch_rows or 16
-    if threads or own:
-        data["threads"] = threads or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-    if device is not None:
-        data["device"] = device
-    try:
-        config = RunConfig.model_validate(data)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return dataclasses.replace(subject, config=config)
+    data = subject.config.model_dump(mode="json")
+    data["agents"][subject.agent] |= own
+    return dataclasses.replace(subject, config=load_run(data, overrides))
 
 
 def _facts(
