@@ -29,6 +29,7 @@ SHOWN = 5
 def fetch(
     name: Annotated[str, typer.Argument(help="A benchmark, math_train, gsm8k_train, or all.")],
     into: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write.")] = None,
+    json: Json = False,
 ) -> None:
     """Download problem files from the Hugging Face hub; `all` gets what is missing."""
     from hacpo.benchmarks.catalogue import SETS, problem_set
@@ -37,11 +38,17 @@ def fetch(
 
     folder = data_folder(into)
     wanted = [problem_set(name)] if name != "all" else list(SETS.values())
+    paths = []
     for each in wanted:
         if name == "all" and (folder / each.file).is_file():
             say(f"{each.name}: is there already")
             continue
-        path = fetch_set(each, folder)
+        paths.append(fetch_set(each, folder))
+        say(f"{each.name}: fetched")
+    if json:
+        print_json({"files": paths})
+        return
+    for path in paths:
         console().print(str(path), soft_wrap=True)
 
 

@@ -11,7 +11,6 @@ from rich.text import Text
 from hacpo.cli.errors import INTERRUPTED, examples, say
 from hacpo.cli.output import Json, Settings, console, plain_table, print_json
 from hacpo.errors import ConfigError
-from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS, AgentConfig
 
 if TYPE_CHECKING:
     from hacpo.evals.benchmark import BenchmarkResult
@@ -55,11 +54,12 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = None,
     revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
     max_tokens: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Cut longer responses.")
-    ] = BENCHMARK_TOKENS,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Cut longer responses; default: 8192."),
+    ] = None,
     prompt: Annotated[
-        str, typer.Option(help="Template with {problem}; default: the paper's.")
-    ] = BENCHMARK_PROMPT,
+        str | None, typer.Option(help="Template with {problem}; default: the paper's.")
+    ] = None,
     batch_rows: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Engine hf: responses at once; 16, or the run's."),
@@ -74,11 +74,13 @@ def evaluate(
     """Evaluate a model or a run's checkpoint; every answer is kept, with its grade."""
     from hacpo.benchmarks.catalogue import PAPER, benchmark
     from hacpo.benchmarks.files import data_folder
+    from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS
 
     names = list(PAPER) if benchmarks == "all" else benchmarks.split(",")
     names = [benchmark(name.strip()).name for name in names]
     if len(set(names)) != len(names):
         raise ConfigError("--benchmarks: a benchmark is listed twice")
+    prompt = BENCHMARK_PROMPT if prompt is None else prompt
     if "{problem}" not in prompt:
         raise ConfigError("--prompt: the template must contain {problem}")
     own = {"engine": engine, "dtype": dtype}
@@ -96,7 +98,7 @@ def evaluate(
         benchmarks=tuple(names),
         data=data_folder(data),
         limit=limit,
-        max_tokens=max_tokens,
+        max_tokens=max_tokens or BENCHMARK_TOKENS,
         prompt=prompt,
         into=into,
         fresh=fresh,
@@ -117,6 +119,7 @@ def _subjects(
 ) -> "list[Subject]":
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # our own lines say what goes on
     from hacpo.cli.stored import find_run
+    from hacpo.settings import AgentConfig
     from hacpo.subjects import is_run, model_subject, run_of_checkpoint, run_subjects
 
     path = Path(target).expanduser()

@@ -226,6 +226,19 @@ def test_what_the_hub_refuses_is_one_line_and_leaves_no_file(
     assert (done.code, len(done.err.splitlines())) == (2, 1)
 
 
+def test_all_gets_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli):
+    for each in SETS.values():
+        if each.name != "amc23":
+            write_problems(tmp_path / each.file, [("p", "1")])
+    rows = [{"question": f"{i}?", "answer": float(i)} for i in range(40)]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
+    done = cli("data", "fetch", "all", "--into", str(tmp_path), "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {"files": [str(tmp_path / "amc23.jsonl")]}
+    assert len(load_problems(str(tmp_path / "amc23.jsonl"))) == 40
+    assert len(load_problems(str(tmp_path / "gsm8k.jsonl"))) == 1
+
+
 def test_fetching_an_unknown_set_is_refused(cli: Cli):
     done = cli("data", "fetch", "imo")
     assert done.code == 2

@@ -32,6 +32,9 @@ COMMANDS = [
     "plan",
     "models import",
     "models list",
+    "evaluate",
+    "data fetch",
+    "data check",
 ]
 
 
