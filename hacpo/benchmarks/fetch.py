@@ -1,6 +1,7 @@
 """Getting problem sets from the Hugging Face hub as JSONL files of id, problem and answer."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -43,7 +44,13 @@ def fetch(each: ProblemSet, folder: Path) -> Path:
             for index, (problem, answer) in enumerate(texts):
                 row = {"id": f"{stem}-{index}", "problem": problem, "answer": answer}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        read_problems(temporary)  # what could not be used must not take the name
+        try:
+            read_problems(temporary)  # what could not be used must not take the name
+        except DataError as error:
+            reason = str(error).removeprefix(str(temporary)).strip()
+            raise DataError(
+                f"{each.name}: what the hub's {each.hub.id} holds cannot be used: {reason}"
+            ) from None
     return path
 
 
@@ -51,6 +58,7 @@ def _download(name: str, hub: Hub) -> Iterable[Row]:
     import datasets  # type: ignore[import-untyped]
 
     datasets.disable_progress_bars()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for each of its retries
     rows: list[Row] = []
     for config in hub.configs:
         try:

@@ -43,8 +43,9 @@ def fetch(
         if name == "all" and (folder / each.file).is_file():
             say(f"{each.name}: is there already")
             continue
+        if each.hub is not None:
+            say(f"{each.name}: from the hub, {each.hub.id}")
         paths.append(fetch_set(each, folder))
-        say(f"{each.name}: fetched")
     if json:
         print_json({"files": paths})
         return

@@ -206,7 +206,7 @@ def test_each_set_of_the_hub_becomes_a_file(
         (ConnectionError("no route\nto host"), r"not to be had .*ConnectionError: no route to ho"),
         ([{"problem": "p", "answer": "1"}] * 499, "has 499 problems, expected 500"),
         ([{"text": "p"}] * 500, r"other columns than expected \(KeyError\('problem'\)\): text"),
-        ([{"problem": "p", "answer": " "}] * 500, "answer is empty"),
+        ([{"problem": "p", "answer": " "}] * 500, "math500: .*answer is empty"),
     ],
 )
 def test_what_the_hub_refuses_is_one_line_and_leaves_no_file(
@@ -218,12 +218,14 @@ def test_what_the_hub_refuses_is_one_line_and_leaves_no_file(
         return answer
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(DataError, match=said) as error:
+    with pytest.raises(DataError, match=said) as refusal:
         fetch(SETS["math500"], tmp_path)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
     done = cli("data", "fetch", "math500", "--into", str(tmp_path))
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    told, error = done.err.splitlines()
+    assert (done.code, told) == (2, "hacpo: math500: from the hub, HuggingFaceH4/MATH-500")
+    assert error.startswith("hacpo: error: math500")
 
 
 def test_all_gets_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli):
