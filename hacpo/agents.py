@@ -116,7 +116,7 @@ def build_agents(
             tokens=tokens,
             policy=policy,
             learner=learner,
-            engine=_engine(name, agent, config, tokens, policy, origin, device),
+            engine=build_engine(name, agent, config, tokens, policy, origin, device),
             device=device,
             offloads=offloads,
         )
@@ -144,7 +144,7 @@ def pick_devices(device: str) -> list[torch.device]:
     return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
 
-def _engine(
+def build_engine(
     name: str,
     agent: AgentConfig,
     config: RunConfig,
@@ -153,6 +153,7 @@ def _engine(
     origin: str,
     device: torch.device,
 ) -> Engine:
+    """What samples for an agent under a run's settings; vLLM without weights yet."""
     if agent.engine == "hf":
         return HFEngine(
             policy.model,

@@ -10,6 +10,7 @@ from hacpo.checkpoints import latest_checkpoint, model_folder
 from hacpo.config import RunConfig
 from hacpo.errors import RegistryError
 from hacpo.ledger import Ledger
+from hacpo.phases.benchmarks import read_benchmarks
 from hacpo.phases.evaluate import read_evaluations
 from hacpo.places import default_registry_url, home, run_folder, run_id_of
 from hacpo.preflight import preflight
@@ -38,6 +39,10 @@ class Result:
     def evaluations(self, agent: str, step: int | None = None) -> list[Evaluation]:
         """Held-out evaluations of an agent; `step` None is after training, 0 before."""
         return read_evaluations(self.folder, self.config.steps if step is None else step, agent)
+
+    def benchmarks(self, agent: str, step: int | None = None) -> list[Evaluation]:
+        """An agent on `evaluate.benchmarks`; `step` None is after training, 0 before."""
+        return read_benchmarks(self.folder, self.config.steps if step is None else step, agent)
 
     def model(self, agent: str) -> Path:
         """Folder of the trained model, for `AutoModelForCausalLM.from_pretrained`."""

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hacpo.benchmarks.catalogue import benchmark
+from hacpo.benchmarks.files import data_folder, read_set
 from hacpo.config import JOINT_METHODS, GridConfig, RunConfig
 from hacpo.errors import ConfigError
 from hacpo.models.identity import model_identity
@@ -24,6 +26,7 @@ from hacpo.types import CellSpec
 RESULTS_VERSION = 4
 """Raised by hand when a change of the code changes results; every key changes with it."""
 
+_BENCHMARK_SETTINGS = {"benchmarks", "benchmark_tokens", "benchmark_prompt", "benchmark_limit"}
 _SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
 _SHARED = ("epsilon", "kl", "denominator", "max_sampler_weight")
 _CAPABILITY = ("capability_window", "capability_minimum", "ratio_low", "ratio_high")
@@ -47,7 +50,8 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
         home: where model identities are cached.
         column: the table's column, if it is not the method's own name (a variant).
     Raises:
-        DataError: a missing model, an unusable problem file, train and held-out overlapping.
+        DataError: a missing model or benchmark, an unusable problem file, train and held-out
+            overlapping.
     """
     identities = {
         name: model_identity(agent.model, agent.revision, home)
@@ -135,7 +139,8 @@ def _digest(spec: str) -> str:
 
 
 def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, Any]:
-    evaluate = config.evaluate.model_dump()
+    benchmarks = _benchmark_reads(config)  # absent unless asked for: older keys stay as they are
+    evaluate = config.evaluate.model_dump(exclude=_BENCHMARK_SETTINGS)
     evaluate["max_response_tokens"] = (
         config.evaluate.max_response_tokens or config.rollout.max_response_tokens
     )
@@ -151,6 +156,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
         "verifier": verifier_reads(config),
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
         "truncated": config.rollout.truncated,  # evaluations are graded under it too
+        **benchmarks,
     }
     if config.rule == "initial":
         reads["evaluate"].pop("every")
@@ -169,6 +175,24 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
     if config.rule in JOINT_METHODS:
         reads["drop_changed"] = config.rollout.drop_changed
     return reads
+
+
+def _benchmark_reads(config: RunConfig) -> dict[str, Any]:
+    settings = config.evaluate
+    if not settings.benchmarks:
+        return {}
+    folder = data_folder()
+    return {
+        "benchmarks": {name: _benchmark_digest(name, folder) for name in settings.benchmarks},
+        "benchmark_tokens": settings.benchmark_tokens,
+        "benchmark_prompt": settings.benchmark_prompt,
+        "benchmark_limit": settings.benchmark_limit,
+    }
+
+
+@lru_cache(maxsize=32)
+def _benchmark_digest(name: str, folder: Path) -> str:
+    return problems_digest(read_set(benchmark(name), folder))
 
 
 def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:

@@ -62,6 +62,8 @@ def train_run(run_id: str, phases: Phases = LOCAL) -> bool:
 
 def evaluation_due(run: Run) -> bool:
     settings, step = run.config.evaluate, run.state.step
+    if step in (0, run.config.steps) and settings.benchmarks:
+        return True
     if not settings.samples and not settings.greedy:
         return False
     return step in (0, run.config.steps) or bool(settings.every and step % settings.every == 0)

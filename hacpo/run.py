@@ -7,6 +7,7 @@ need only ids. Randomness is counter-based: every draw is seeded by (seed, step,
 import contextlib
 import hashlib
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -208,9 +209,9 @@ def seed_for(*parts: object) -> int:
 def forget_lost(ledger: Ledger, step: int) -> None:
     """Drop what weights after the last complete checkpoint made; it will be made again."""
     ledger.forget_after(step)
-    for path in (ledger.folder / "evaluations").glob("[0-9]*.json"):
+    for path in (ledger.folder / "evaluations").glob("[0-9]*"):
         if int(path.name.partition(".")[0]) > step:
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _fitting(

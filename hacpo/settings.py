@@ -17,6 +17,12 @@ class Config(BaseModel):
     )
 
 
+def _with_problem(prompt: str) -> str:
+    if "{problem}" not in prompt:
+        raise ValueError("the template must contain {problem}")
+    return prompt
+
+
 class LoraSettings(Config):
     rank: int = Field(default=16, ge=1)
     """Of each adapter."""
@@ -67,9 +73,7 @@ class AgentConfig(Config):
     @field_validator("prompt")
     @classmethod
     def _prompt_has_problem(cls, prompt: str) -> str:
-        if "{problem}" not in prompt:
-            raise ValueError("the template must contain {problem}")
-        return prompt
+        return _with_problem(prompt)
 
     @field_validator("end_tokens")
     @classmethod
@@ -218,6 +222,17 @@ class VerifierConfig(Config):
         return self
 
 
+BENCHMARK_PROMPT = (
+    "{problem} Let's think step by step and output the final answer within \\boxed{}."
+)
+"""The paper's and verl's."""
+BENCHMARK_TOKENS = 8192
+"""Response limit of the paper's main tables; 4096 in its others."""
+BenchmarkName = Literal[
+    "math500", "math", "gsm8k", "aime25", "aime24", "amc23", "minerva", "olympiad"
+]
+
+
 class EvaluateConfig(Config):
     samples: int = Field(default=8, ge=0)
     """avg@k at temperature 1 over the held-out problems; 0 is none."""
@@ -227,6 +242,27 @@ class EvaluateConfig(Config):
     """Also after every that many steps; 0 is before and after training only."""
     max_response_tokens: int | None = Field(default=None, ge=1)
     """null: as in training."""
+    benchmarks: tuple[BenchmarkName, ...] = ()
+    """Also before and after training, each in a process of its own: math500, math, gsm8k, aime25,
+    aime24, amc23, minerva, olympiad; graded by verifier math. Their files: `hacpo data check`."""
+    benchmark_tokens: int = Field(default=BENCHMARK_TOKENS, ge=1)
+    """A longer response to a benchmark's problem is cut (the paper: 8192, or 4096)."""
+    benchmark_prompt: str = BENCHMARK_PROMPT
+    """In place of the agent's own `prompt`; the default is the paper's."""
+    benchmark_limit: int | None = Field(default=None, ge=1)
+    """Only so many problems of each, the first ones; null: all."""
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _listed_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError("a benchmark is listed twice")
+        return names
+
+    @field_validator("benchmark_prompt")
+    @classmethod
+    def _prompt_has_problem(cls, prompt: str) -> str:
+        return _with_problem(prompt)
 
 
 class CheckpointsConfig(Config):

@@ -8,7 +8,9 @@ from hacpo.cli import (
     agents,
     cell,
     config,
+    data,
     doctor,
+    evaluate,
     grid,
     models,
     plan,
@@ -48,14 +50,17 @@ agents_app = typer.Typer(no_args_is_help=True, help="The embedded agents: small,
 models_app = typer.Typer(no_args_is_help=True, help="Pretrained models from files and packages.")
 sweep_app = typer.Typer(no_args_is_help=True, help="Queued grids: submit, pause, cancel, fill.")
 cell_app = typer.Typer(no_args_is_help=True, help="One training of a sweep.")
+data_app = typer.Typer(no_args_is_help=True, help="Problem files of the paper's benchmarks.")
 app.add_typer(grid_app, name="grid")
 app.add_typer(sweep_app, name="sweep")
 app.add_typer(cell_app, name="cell")
 app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(agents_app, name="agents")
 app.add_typer(models_app, name="models")
+app.add_typer(data_app, name="data")
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("config", epilog=config.EXAMPLES)(config.config)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
@@ -69,6 +74,8 @@ for name, command in sweep.COMMANDS.items():
 cell_app.command("logs", epilog=cell.LOGS_EXAMPLES)(cell.logs)
 cell_app.command("clone", epilog=cell.CLONE_EXAMPLES)(cell.clone)
 rollouts_app.command("show", epilog=rollouts.EXAMPLES)(rollouts.show)
+data_app.command("fetch", epilog=data.FETCH_EXAMPLES)(data.fetch)
+data_app.command("check", epilog=data.CHECK_EXAMPLES)(data.check)
 agents_app.command("build", epilog=agents.BUILD_EXAMPLES)(agents.build)
 agents_app.command("list", epilog=agents.LIST_EXAMPLES)(agents.list_agents)
 models_app.command("import", epilog=models.IMPORT_EXAMPLES)(models.import_)

@@ -138,8 +138,8 @@ def _facts(result: "Result", seconds: float) -> dict[str, Any]:
     trained = result.config.rule != "initial"
     agents: dict[str, Any] = {}
     for name in result.config.agents:
-        before = {e.protocol: e.mean for e in result.evaluations(name, 0)}
-        after = {e.protocol: e.mean for e in result.evaluations(name)} if trained else {}
+        before = _means(result, name, 0)
+        after = _means(result, name, None) if trained else {}
         model = str(result.model(name)) if trained else None
         agents[name] = {"before": before, "after": after, "model": model}
     return {
@@ -152,6 +152,12 @@ def _facts(result: "Result", seconds: float) -> dict[str, Any]:
     }
 
 
+def _means(result: "Result", agent: str, step: int | None) -> dict[str, float]:
+    """Accuracy by protocol on the held-out problems, by `name protocol` on a benchmark."""
+    held_out = {e.protocol: e.mean for e in result.evaluations(agent, step)}
+    return held_out | {f"{e.task} {e.protocol}": e.mean for e in result.benchmarks(agent, step)}
+
+
 def _show(facts: dict[str, Any]) -> None:
     out = console()
     table = plain_table(
@@ -161,7 +167,7 @@ def _show(facts: dict[str, Any]) -> None:
         for protocol, before in agent["before"].items():
             after = agent["after"].get(protocol)
             table.add_row(Text(name), protocol, _percent(before), _percent(after))
-    out.print(Text(f"{facts['label']}: {facts['steps']} steps, held-out accuracy"))
+    out.print(Text(f"{facts['label']}: {facts['steps']} steps, accuracy"))
     if table.row_count:
         out.print(table)
     else:

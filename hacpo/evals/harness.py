@@ -13,7 +13,7 @@ from hacpo.types import OUTCOMES, Evaluation, FinishReason, Problem, ProblemScor
 
 TASK = "held_out"
 GREEDY = "greedy"
-_TASKS = Path(__file__).parent / "tasks"
+TASKS = Path(__file__).parent / "tasks"
 
 
 class Sample(Protocol):
@@ -23,6 +23,8 @@ class Sample(Protocol):
     def text(self) -> str: ...
     @property
     def finish_reason(self) -> FinishReason: ...
+    @property
+    def token_ids(self) -> list[int]: ...
 
 
 class Generate(Protocol):
@@ -106,7 +108,7 @@ def _load_tasks(
     ]
     # include_defaults would read 14,000 task files: 7 s instead of 7 ms.
     manager = TaskManager(
-        include_path=str(_TASKS), include_defaults=False, metadata={"problems": rows}
+        include_path=str(TASKS), include_defaults=False, metadata={"problems": rows}
     )
     loaded: dict[str, Any] = manager.load(list(repeats))
     for name, task in loaded["tasks"].items():

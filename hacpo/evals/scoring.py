@@ -24,6 +24,11 @@ class GradedResponse(str):
 
 def documents(problems: list[dict[str, str]], **_: object) -> dict[str, Any]:
     """lm-eval's data set; `problems` comes from the metadata of the task manager."""
+    return documents_of(problems)
+
+
+def documents_of(problems: list[dict[str, str]]) -> dict[str, Any]:
+    """Rows of id, problem and answer as lm-eval takes them."""
     from datasets import Dataset  # type: ignore[import-untyped]
 
     return {"test": Dataset.from_list(problems)}

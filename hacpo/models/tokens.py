@@ -4,6 +4,8 @@ Self rows keep the sampler's token ids. Cross rows are decoded and re-encoded: t
 no special tokens added, then the learner's own end token if the source ended by itself.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,36 @@ def load_tokens(agent: str, config: AgentConfig, model: str | Path) -> AgentToke
         pad_id=next(int(i) for i in padding if i is not None),
         special_ids=frozenset(tokenizer.all_special_ids) | frozenset(end_ids) | special,
     )
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """The same for tokenizers that read and write every text alike, chat template included."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        facts: Any = sorted(tokenizer.get_vocab().items())
+    else:
+        facts = json.loads(backend.to_str())
+        for state in ("truncation", "padding"):  # of a call, not of the tokenizer
+            facts.pop(state, None)
+    text = json.dumps([facts, tokenizer.chat_template, tokenizer.special_tokens_map], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_tokenizer(agent: str, tokens: AgentTokens, folder: Path) -> None:
+    """Refuse a checkpoint whose tokenizer is not the one that it was trained with.
+
+    Raises:
+        DataError: it has none, or another one.
+    """
+    try:
+        saved = AutoTokenizer.from_pretrained(str(folder))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise DataError(f"agent {agent!r}: {folder} {_reason(error)}") from error
+    if tokenizer_hash(saved) != tokenizer_hash(tokens.tokenizer):
+        raise DataError(
+            f"agent {agent!r}: the tokenizer in {folder} is not that of the model that was "
+            "trained; copy that one's tokenizer files there, or evaluate the folder by itself"
+        )
 
 
 def _check_kind(model_config: Any, *, trusted: bool) -> None:

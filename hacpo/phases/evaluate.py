@@ -1,11 +1,16 @@
-"""Phase 4: held-out problems, through lm-eval, with the engine that is already in memory."""
+"""Phase 4: held-out problems, through lm-eval, with the engine that is already in memory.
+
+Before and after training also the benchmarks that the config asks for (`hacpo.phases.benchmarks`).
+"""
 
 import dataclasses
 from pathlib import Path
 
 from hacpo.agents import Agent
 from hacpo.evals.harness import GREEDY, TASK, evaluate_problems
+from hacpo.evals.metrics import mean_metrics
 from hacpo.ledger import read_json, write_json
+from hacpo.phases.benchmarks import evaluate_benchmarks
 from hacpo.phases.grading import grade_rows
 from hacpo.run import Run, open_run, seed_for
 from hacpo.types import Evaluation, FinishReason, Problem, ProblemScore
@@ -25,9 +30,14 @@ def evaluate(run_id: str, step: int, agents: tuple[str, ...]) -> None:
             if evaluations is None:
                 evaluations = _evaluate(run, step, run.agents[name])
             write_json(path, [dataclasses.asdict(e) for e in evaluations])
-        for evaluation in evaluations:
+        if run.config.evaluate.benchmarks and step in (0, run.config.steps):
+            benchmarks = evaluate_benchmarks(run, step, run.agents[name])
+        else:
+            benchmarks = []
+        for evaluation in [*evaluations, *benchmarks]:
             run.recorder.evaluation(evaluation)
-        run.tracker.log_evaluation(name, step, evaluations)
+        more = {e.task: mean_metrics([p.scores for p in e.problems]) for e in benchmarks}
+        run.tracker.log_evaluation(name, step, [*evaluations, *benchmarks], more)
 
 
 def read_evaluations(folder: Path, step: int, agent: str) -> list[Evaluation]:

@@ -54,13 +54,13 @@ def check_disjoint(train: Sequence[Problem], held_out: Sequence[Problem]) -> Non
     Raises:
         DataError: how many are shared, with one example.
     """
-    texts = {_plain(problem.problem): problem.id for problem in train}
-    shared = [problem for problem in held_out if _plain(problem.problem) in texts]
+    texts = {plain_text(problem.problem): problem.id for problem in train}
+    shared = [problem for problem in held_out if plain_text(problem.problem) in texts]
     if shared:
         first = shared[0]
         raise DataError(
             f"{len(shared)} of {len(held_out)} held-out problems are also in the train set, such "
-            f"as {first.id!r} (train id {texts[_plain(first.problem)]!r}); remove them from one"
+            f"as {first.id!r} (train id {texts[plain_text(first.problem)]!r}); remove them from one"
         )
 
 
@@ -102,6 +102,6 @@ def _permutation(count: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text without differences of white space."""
     return " ".join(text.split())

@@ -109,8 +109,21 @@ class Tracker:
         """
         self._log("step", step, metrics, parent or {})
 
-    def log_evaluation(self, agent: str, step: int, evaluations: list[Evaluation]) -> None:
-        """Log held-out means, e.g. `eval/held_out/avg_at_8`, and how much was not graded or cut."""
+    def log_evaluation(
+        self,
+        agent: str,
+        step: int,
+        evaluations: list[Evaluation],
+        more: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
+        """Log held-out means, e.g. `eval/held_out/avg_at_8`, and how much was not graded or cut.
+
+        Args:
+            agent: whose.
+            step: completed ones.
+            evaluations: of that agent.
+            more: task -> further metrics, e.g. `best@30` as `eval/aime25/best_at_30`.
+        """
         own: dict[str, float] = {}
         parent = {}
         for evaluation in evaluations:
@@ -122,6 +135,9 @@ class Tracker:
                 own[f"{name}_truncated"] = evaluation.counts.get("truncated", 0) / len(scores)
             if ungraded := sum(map(math.isnan, scores)):
                 own[f"{name}_ungraded_count"] = ungraded
+        for task, metrics in (more or {}).items():
+            for metric, value in metrics.items():
+                own[f"eval/{task}/{metric.replace('@', '_at_')}"] = value
         self._log(f"evaluation of {agent}", step, {agent: own}, parent)
 
     def log_artifact_folder(self, agent: str, local_folder: Path, name: str) -> None:

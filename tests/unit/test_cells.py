@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from hacpo.cells import expand, run_cell_spec
+from hacpo.cells import _benchmark_digest, expand, run_cell_spec
 from hacpo.errors import ConfigError, DataError
 from hacpo.presets import load_grid, load_run
+from tests.benchmark_data import write_problems
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAIR: dict[str, Any] = {
@@ -192,3 +193,44 @@ def test_the_real_pair_is_known_before_anything_is_downloaded(tmp_path: Path) ->
     ]
     assert not (tmp_path / "home").exists()
     assert config.agents["gemma3"].end_tokens == ("\n", "\n\n")
+
+
+def test_benchmarks_are_part_of_the_key_once_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the content of their files, and never of a config without them."""
+    data = tmp_path / "data"
+    monkeypatch.setenv("HACPO_DATA", str(data))
+    write_problems(data / "gsm8k.jsonl", [("1 + 1?", "2")])
+    plain, asked = key(tmp_path), key(tmp_path, "evaluate.benchmarks=[gsm8k]")
+    assert key(tmp_path, "evaluate.benchmark_tokens=4096") == plain != asked
+    changes = ("benchmark_tokens=4096", "benchmark_limit=20", "benchmark_prompt='{problem}?'")
+    keys = [
+        key(tmp_path, "evaluate.benchmarks=[gsm8k]", f"evaluate.{change}") for change in changes
+    ]
+    assert len({plain, asked, *keys}) == 5
+    _benchmark_digest.cache_clear()
+    write_problems(data / "gsm8k.jsonl", [("1 + 2?", "3")])
+    assert key(tmp_path, "evaluate.benchmarks=[gsm8k]") != asked
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("evaluate.benchmarks=[gsm9k]", "evaluate.benchmarks.0: Input should be 'math500', 'math"),
+        ("evaluate.benchmarks=[gsm8k, gsm8k]", "a benchmark is listed twice"),
+        ("evaluate.benchmark_prompt=Solve it", "the template must contain {problem}"),
+    ],
+)
+def test_benchmarks_that_cannot_be_are_refused(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run(PAIR, [override])
+    assert said in str(error.value)
+
+
+def test_a_benchmark_without_its_file_is_refused_before_a_cell_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HACPO_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"math_test\.jsonl: no such file"):
+        key(tmp_path, "evaluate.benchmarks=[math]")

@@ -45,6 +45,9 @@ COMMANDS = [
     "plan",
     "models import",
     "models list",
+    "evaluate",
+    "data fetch",
+    "data check",
 ]
 
 
