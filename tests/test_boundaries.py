@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "problems",
         "run",
     },
-    "report": {"registry", "places"},
+    "report": {"ledger", "places", "registry", "tracking"},
     "doctor": {"models", "places", "presets", "problems", "registry", "tracking"},
 }
 OWNERS = {
