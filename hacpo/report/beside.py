@@ -9,6 +9,8 @@ from hacpo.report.points import Point
 from hacpo.report.section import Section, Table, by_combination, percent
 from hacpo.report.table import AVERAGE, MEAN, ReportRow, mean
 
+INITIAL = "initial"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
@@ -36,29 +38,56 @@ def beside_paper(
         rows, points, scores: of the sweep.
         models: agent -> model, as the sweep's config names it.
     """
-    lines: dict[tuple[str, str, str], list[ReportRow]] = {}
+    lines: _Lines = {}
     for row in rows:
         if row.agent != MEAN and row.task != AVERAGE:
             lines.setdefault((row.combination, row.method, row.agent), []).append(row)
-    found = []
+    found = [
+        _line(combination, method, agent, _before(group), models)
+        for (combination, method, agent), group in _untrained(lines).items()
+    ]
     for (combination, method, agent), group in lines.items():
-        members = [models.get(name, "") for name in combination.split("+")]
-        theirs = paper_row(members, models.get(agent, ""), method)
-        ours = {b: _ours(one, points, scores) for one in group if (b := paper_benchmark(one.task))}
-        whole = [ours.get(b) for b in BENCHMARKS]
-        average = mean(whole) if None not in whole else None
-        found.append(
-            Beside(
-                combination=combination,
-                method=method,
-                agent=agent,
-                ours=ours,
-                average=average,
-                paper=theirs,
-            )
-        )
+        values = {row.task: _ours(row, points, scores) for row in group}
+        found.append(_line(combination, method, agent, values, models))
     known = {one.combination for one in found if one.paper}
     return [one for one in found if one.combination in known]
+
+
+_Lines = dict[tuple[str, str, str], list[ReportRow]]
+
+
+def _untrained(lines: _Lines) -> _Lines:
+    """A line for every agent before training, unless the sweep asks for it as a method."""
+    first: _Lines = {}
+    for (combination, _, agent), group in lines.items():
+        if (combination, INITIAL, agent) not in lines:
+            first.setdefault((combination, INITIAL, agent), group)
+    return first
+
+
+def _before(group: Sequence[ReportRow]) -> dict[str, float | None]:
+    """Without AIME25: only scores after training are read, and its best@30 needs them."""
+    return {row.task: row.before.mean for row in group if paper_benchmark(row.task) != BEST30}
+
+
+def _line(
+    combination: str,
+    method: str,
+    agent: str,
+    values: Mapping[str, float | None],
+    models: Mapping[str, str],
+) -> Beside:
+    members = [models.get(name, "") for name in combination.split("+")]
+    ours = {name: value for task, value in values.items() if (name := paper_benchmark(task))}
+    whole = [ours.get(benchmark) for benchmark in BENCHMARKS]
+    return Beside(
+        combination=combination,
+        method=method,
+        agent=agent,
+        ours=ours,
+        average=mean(whole) if None not in whole else None,
+        paper=paper_row(members, models.get(agent, ""), method),
+    )
 
 
 def paper_section(beside: Sequence[Beside]) -> Section:

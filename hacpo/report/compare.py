@@ -26,10 +26,10 @@ class Comparison:
     control: str
     agent: str
     task: str
-    seeds: tuple[int, ...]
-    """That both sides have."""
+    by_seed: dict[int, float]
+    """The difference under each seed that both sides have, of their recorded means."""
     difference: Difference | None
-    """None if nothing can be compared, see `why`."""
+    """None if there is nothing to test, see `why`."""
     power: Power | None
     p_holm: float | None
     """Over the benchmarks and agents of this method and combination; None for means over them."""
@@ -98,7 +98,7 @@ def _compare(
         control=row.control,
         agent=row.agent,
         task=row.task,
-        seeds=seeds,
+        by_seed=row.gain.points,
         difference=difference,
         power=power_of(difference) if difference else None,
         p_holm=None,

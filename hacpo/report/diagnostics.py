@@ -71,8 +71,8 @@ class Diagnostics:
 
     inside: list[Inside] = field(default_factory=list)
     counted: dict[tuple[str, str], Counted] = field(default_factory=dict)
-    absent: list[str] = field(default_factory=list)
-    """One line for each cell whose files are not on this machine or are damaged."""
+    absent: dict[str, list[str]] = field(default_factory=dict)
+    """Why files could not be read -> labels of the cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def diagnose(
         identities: agent of the sweep -> model identity.
         folder_of: cell key -> folder of its run.
     """
-    absent: list[str] = []
+    absent: dict[str, list[str]] = {}
     runs: dict[str, _Read | None] = {}
     inside = []
     counted = {}
@@ -121,21 +121,21 @@ def diagnose(
     return Diagnostics(inside=inside, counted=counted, absent=absent)
 
 
-def _read(cell: CellView, folder: Path, absent: list[str]) -> _Read | None:
+def _read(cell: CellView, folder: Path, absent: dict[str, list[str]]) -> _Read | None:
     from hacpo.ledger import Ledger  # loads pyarrow
 
     if not (folder / "steps").is_dir():
         where = f" (it ran on {cell.host})" if cell.host else ""
-        absent.append(f"{cell.label}: no files on this machine{where}")
+        absent.setdefault(f"no files on this machine{where}", []).append(cell.label)
         return None
     ledger = Ledger(folder)
     try:
         summaries = [ledger.read_summary(step) for step in ledger.steps()]
     except StorageError as error:
-        absent.append(f"{cell.label}: {error}")
+        absent.setdefault(str(error), []).append(cell.label)
         return None
     if not summaries:
-        absent.append(f"{cell.label}: no finished step in {folder.name}")
+        absent.setdefault("no finished step", []).append(cell.label)
         return None
     return _Read(summaries, ledger, cell.state == "done")
 

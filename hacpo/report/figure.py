@@ -9,7 +9,15 @@ from hacpo.errors import ConfigError
 
 # Okabe and Ito: told apart by colour-blind eyes; dashes and markers tell them apart in print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (4, 1, 1, 1, 1, 1)))
+_DASHES: tuple[Any, ...] = (
+    "-",
+    "--",
+    "-.",
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1)),
+    (0, (3, 1)),
+    (0, (4, 1, 1, 1, 1, 1)),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _SALT = {"svg.hashsalt": "hacpo", "svg.fonttype": "none"}
 ENDINGS = (".svg", ".png", ".pdf")

@@ -9,10 +9,16 @@ from hacpo.report.table import AVERAGE, MEAN
 
 
 def gains_figure(compared: Sequence[Comparison]) -> Any | None:
-    """One line for each comparison that has an interval, grouped by method; None if none has."""
+    """A line for each method and agent that has an interval; several benchmarks: average.
+
+    None if there is no interval.
+    """
     from matplotlib.figure import Figure
 
-    shown = [c for c in compared if c.difference is not None and c.difference.low is not None]
+    tasks = {one.task for one in compared}
+    several = {AVERAGE} if len(tasks) > 1 else tasks
+    known = [c for c in compared if c.difference is not None and c.difference.low is not None]
+    shown = [one for one in known if one.task in several]
     if not shown:
         return None
     methods = list(dict.fromkeys(one.method for one in compared))
@@ -31,7 +37,6 @@ def gains_figure(compared: Sequence[Comparison]) -> Any | None:
 
 
 def _panel(axis: Any, shown: list[Comparison], methods: list[str]) -> None:
-    several = len({one.task for one in shown}) > 1
     labels = []
     for position, one in enumerate(shown):
         found = one.difference
@@ -39,7 +44,7 @@ def _panel(axis: Any, shown: list[Comparison], methods: list[str]) -> None:
         assert found.low is not None
         assert found.high is not None
         look = style(methods.index(one.method))
-        whole = one.agent == MEAN and (not several or one.task == AVERAGE)
+        whole = one.agent == MEAN
         axis.plot(
             [100 * found.low, 100 * found.high],
             [position, position],
@@ -55,8 +60,7 @@ def _panel(axis: Any, shown: list[Comparison], methods: list[str]) -> None:
             markersize=8 if whole else 6,
             linestyle="",
         )
-        parts = [one.method, one.agent, *([one.task] if several else [])]
-        labels.append(literal("  ".join(parts)))
+        labels.append(literal(f"{one.method}  {one.agent}"))
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(shown)), labels)
     axis.set_ylim(len(shown) - 0.5, -0.5)

@@ -18,6 +18,7 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "±": r"$\pm$",
 }
 
 

@@ -28,7 +28,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th { text-align: left; font-weight: 600; vertical-align: bottom; border-bottom: 2px solid #555; }
 th, td { padding: .22rem .8rem .22rem 0; }
-td { border-bottom: 1px solid #e3e3e3; }
+td { border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
 .n { text-align: right; white-space: nowrap; }
 th.n { white-space: pre-line; }
 tr.group td { border-top: 1.5px solid #999; }

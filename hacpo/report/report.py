@@ -89,8 +89,10 @@ class Report:
             sections.append(show_inside.clips(inside))
             if any(one.sources for one in inside):
                 sections.append(show_inside.sources(inside))
-        if self.missing or self.diagnostics.absent:
-            sections.append(show_inside.missing(self.missing, self.diagnostics.absent))
+        if self.missing:
+            sections.append(show_inside.missing(self.missing))
+        if self.diagnostics.absent:
+            sections.append(show_inside.unread(self.diagnostics.absent))
         return sections
 
     def markdown(self) -> str:

@@ -75,6 +75,13 @@ def seeds_or_interval(value: Estimate, sign: str = "") -> str:
     return interval(value.mean, value.low, value.high, sign)
 
 
+def seeds_or_margin(value: Estimate) -> str:
+    """As `seeds_or_interval`, shorter."""
+    if value.mean is None or value.high is None:
+        return seeds_or_interval(value)
+    return f"{percent(value.mean)} ±{percent(value.high - value.mean)}"
+
+
 def count(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
 

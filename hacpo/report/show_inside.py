@@ -1,6 +1,6 @@
 """Sections that say what the methods did: cost, ratios, clips, who learned from whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hacpo.report.cost import Cost
 from hacpo.report.diagnostics import Inside, Ratios
@@ -95,10 +95,19 @@ def sources(inside: Sequence[Inside]) -> Section:
     return Section(key="sources", title="Who learned from whom", tables=tables, notes=[SOURCES])
 
 
-def missing(cells: Sequence[str], absent: Sequence[str]) -> Section:
-    lines = [*cells, *(line for line in absent if line not in cells)]
-    title = f"Missing, and in no mean above ({len(lines)})"
-    return Section(key="missing", title=title, lines=lines)
+def missing(cells: Sequence[str]) -> Section:
+    """Cells whose numbers are not in the tables."""
+    return Section(
+        key="missing", title=f"Missing, and in no mean above ({len(cells)})", lines=cells
+    )
+
+
+def unread(absent: Mapping[str, Sequence[str]]) -> Section:
+    """Cells whose files are not in the ratios, clips and sources."""
+    lines = [f"{reason}: {', '.join(labels)}" for reason, labels in absent.items()]
+    number_of = sum(map(len, absent.values()))
+    title = f"Runs whose files were not read ({number_of})"
+    return Section(key="unread", title=title, lines=lines)
 
 
 COST = (

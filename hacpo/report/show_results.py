@@ -1,12 +1,13 @@
 """Sections that say how good the methods are: headline, table, tests, power."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from hacpo.report.compare import Comparison
 from hacpo.report.cost import Cost
 from hacpo.report.estimate import FEWEST_FOR_INTERVAL, Estimate
 from hacpo.report.paired import MCNEMAR
+from hacpo.report.points import HELD_OUT
 from hacpo.report.section import (
     NOTHING,
     Section,
@@ -17,10 +18,11 @@ from hacpo.report.section import (
     p_value,
     percent,
     seeds_or_interval,
+    seeds_or_margin,
 )
-from hacpo.report.table import AVERAGE, MEAN, ReportRow
+from hacpo.report.table import AVERAGE, MEAN, ReportRow, mean
 
-UNTRAINED = "before training"
+UNTRAINED = "initial"
 
 
 def headline(compared: Sequence[Comparison], costs: Sequence[Cost]) -> Section:
@@ -39,7 +41,9 @@ def headline(compared: Sequence[Comparison], costs: Sequence[Cost]) -> Section:
 def accuracy(rows: Sequence[ReportRow], protocols: Mapping[str, str]) -> Section:
     """The paper's layout: methods and agents by benchmarks."""
     tables = by_combination(rows, lambda group: _accuracy_table(group, protocols))
-    return Section(key="accuracy", title="Accuracy", tables=tables, notes=[_legend(rows)])
+    return Section(
+        key="accuracy", title="Accuracy", tables=tables, notes=[_legend(rows, protocols)]
+    )
 
 
 def tests(compared: Sequence[Comparison]) -> Section:
@@ -54,8 +58,9 @@ def tests(compared: Sequence[Comparison]) -> Section:
 
 
 def power(compared: Sequence[Comparison]) -> Section:
-    """How many seeds the observed effects need."""
-    tables = by_combination([one for one in compared if one.power], _power_table)
+    """How many seeds the observed effects need; of several benchmarks, that of their average."""
+    averages = [one for one in compared if one.task == AVERAGE] or compared
+    tables = by_combination([one for one in averages if one.power], _power_table)
     return Section(key="power", title="Seeds needed", tables=tables, notes=[POWER])
 
 
@@ -91,11 +96,10 @@ def _cost_in_words(cost: Cost) -> str:
 
 def _accuracy_table(rows: Sequence[ReportRow], protocols: Mapping[str, str]) -> Table:
     tasks = list(dict.fromkeys(row.task for row in rows))
+    columns = [task.replace("_", "\n") for task in tasks]
     if len(tasks) == 1:
-        name = "held-out" if tasks[0] == "held_out" else tasks[0]
+        name = "held-out" if tasks[0] == HELD_OUT else tasks[0]
         columns = [f"{name} accuracy,\n% ({protocols.get(tasks[0]) or 'not evaluated'})"]
-    else:
-        columns = [f"{t},\n%" + (f" ({protocols[t]})" if t in protocols else "") for t in tasks]
     cells, strong = [], []
     by_line = {
         key: list(group) for key, group in groupby(rows, key=lambda row: (row.method, row.agent))
@@ -108,9 +112,11 @@ def _accuracy_table(rows: Sequence[ReportRow], protocols: Mapping[str, str]) -> 
             strong.append(len(cells))
         values = [_after(row, arrow=len(tasks) == 1) for row in group]
         seeds = f"{len(last.after.points)} of {last.seeds}"
-        rollouts = count(last.rollouts_generated), count(last.rollouts_consumed)
-        cells.append([method, agent, *values, seeds, *rollouts])
-    head = ["method", "agent", *columns, "seeds", "rollouts\nsampled", "rollouts\nconsumed"]
+        rollouts = [count(last.rollouts_generated), count(last.rollouts_consumed)]
+        cells.append([method, agent, *values, seeds, *(rollouts if len(tasks) == 1 else [])])
+    head = ["method", "agent", *columns, "seeds"]
+    if len(tasks) == 1:  # else the columns are many, and the table of costs has them
+        head += ["rollouts\nsampled", "rollouts\nconsumed"]
     return Table(head=head, rows=cells, strong=strong)
 
 
@@ -125,7 +131,7 @@ def _untrained(
         if all(row.before.points for row in group):
             before.setdefault(agent, [row.before for row in group])
     return [
-        [UNTRAINED, agent, *map(_before, values), "", "0", "0"]
+        [UNTRAINED, agent, *(_before(value, seeds_or_margin) for value in values), ""]
         for agent, values in before.items()
         if len(values) == len(tasks)
     ]
@@ -134,35 +140,37 @@ def _untrained(
 def _after(row: ReportRow, *, arrow: bool) -> str:
     if row.after.mean is None:
         return NOTHING
-    if not arrow or not row.steps:
+    if not arrow:
+        return seeds_or_margin(row.after)
+    if not row.steps:
         return seeds_or_interval(row.after)
     return f"{_before(row.before)} -> {seeds_or_interval(row.after)}"
 
 
-def _before(value: Estimate) -> str:
+def _before(value: Estimate, show: Callable[[Estimate], str] = seeds_or_interval) -> str:
     unchanging = len(set(value.points.values())) == 1
-    return percent(value.mean) if unchanging else seeds_or_interval(value)
+    return percent(value.mean) if unchanging else show(value)
 
 
 def _test_table(compared: Sequence[Comparison]) -> Table:
-    head = [*_names(compared), f"gain over\n{compared[0].control}, points", "seeds", "problems"]
-    rows = [[*_named(one, compared), *_test_cells(one)] for one in compared]
-    return Table(
-        head=[*head, "test", "p", "p (Holm)"],
-        rows=rows,
-        strong=_means(compared),
-        text_columns=len(_names(compared)),
-    )
+    few = max(len(one.by_seed) for one in compared) <= FEWEST_FOR_INTERVAL
+    head = [*_names(compared), f"gain over\n{compared[0].control}, points"]
+    head += ["each\nseed" if few else "seeds", "problems", "test", "p", "p\n(Holm)"]
+    rows = [[*_named(one, compared), *_test_cells(one, few)] for one in compared]
+    names = len(_names(compared))
+    return Table(head=head, rows=rows, strong=_means(compared), text_columns=names)
 
 
-def _test_cells(one: Comparison) -> list[str]:
+def _test_cells(one: Comparison, few: bool) -> list[str]:
+    points = one.by_seed.values()
+    seeds = ", ".join(percent(point, "+") for point in points) if few else str(len(points))
     found = one.difference
     if found is None:
-        return [NOTHING, str(len(one.seeds)), NOTHING, one.why, NOTHING, NOTHING]
+        return [percent(mean(list(points)), "+"), seeds or NOTHING, NOTHING, one.why, "", ""]
     split = f" ({found.won}, {found.lost})" if found.test == MCNEMAR else ""
     gain = interval(found.mean, found.low, found.high, "+")
-    sizes = str(found.seeds), count(found.problems)
-    return [gain, *sizes, found.test + split, p_value(found.p), p_value(one.p_holm)]
+    how = found.test + split
+    return [gain, seeds, count(found.problems), how, p_value(found.p), p_value(one.p_holm)]
 
 
 def _power_table(compared: Sequence[Comparison]) -> Table:
@@ -197,19 +205,19 @@ def _means(compared: Sequence[Comparison]) -> list[int]:
     return [i for i, one in enumerate(compared) if one.agent == MEAN and one.task in last]
 
 
-def _legend(rows: Sequence[ReportRow]) -> str:
+def _legend(rows: Sequence[ReportRow], protocols: Mapping[str, str]) -> str:
     most = max((len(row.after.points) for row in rows), default=0)
     what = (
         "mean [95% t interval] over seeds"
         if most >= FEWEST_FOR_INTERVAL
         else f"each seed's own value (an interval needs {FEWEST_FOR_INTERVAL} seeds)"
     )
-    average = (
-        " Average: over the benchmarks of the row, each weighing the same, of runs that have all."
-        if any(row.task == AVERAGE for row in rows)
-        else ""
-    )
+    if any(row.task == AVERAGE for row in rows):
+        names = ", ".join(f"{task} {protocol}" for task, protocol in protocols.items())
+        several = f" Measured by: {names}. Average: of the benchmarks, of runs that have them all."
+        what = what.replace("mean [95% t interval]", "mean ±half of the 95% t interval")
+        return f"Accuracy, %: {what}.{several}"
     return (
-        f"Accuracy: {what}.{average} Rollouts: per agent and seed, sampled by itself and consumed "
+        f"Accuracy: {what}. Rollouts: per agent and seed, sampled by itself and consumed "
         "by its training (its own and, under sharing, the others')."
     )

@@ -26,8 +26,9 @@ def _table(title: str, table: Table) -> RichTable:
     text = Text(title, style="bold")
     shown = RichTable(title=text, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for position, name in enumerate(table.head):
-        justify: JustifyMethod = "left" if position < table.text_columns else "right"
-        shown.add_column(name, justify=justify, overflow="fold")
+        named = position < table.text_columns
+        justify: JustifyMethod = "left" if named else "right"
+        shown.add_column(name, justify=justify, overflow="fold", no_wrap=named)
     before = ""
     for position, (first, *others) in enumerate(table.rows):
         if before and first != before:
