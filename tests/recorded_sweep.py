@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from hacpo.config import JOINT_METHODS, parse_method
-from hacpo.registry import Registry
+from hacpo.registry import DONE, Registry
 from hacpo.types import CellSpec, Evaluation, ProblemScore
 
 STEPS = 3
@@ -29,7 +29,7 @@ def record_sweep(
     name: str = "recorded",
     unfinished: Sequence[str] = (),
 ) -> list[CellSpec]:
-    """Register one combination of all agents and finish its cells.
+    """Register one combination of all agents and finish its cells, as far as they are not.
 
     Args:
         registry: open.
@@ -57,7 +57,8 @@ def record_sweep(
     }
     registry.register_sweep(name, owner="me", config=config, cells=specs)
     for spec in specs:
-        if spec.label not in unfinished:
+        done = registry.cell_states([spec.key])[spec.key] == DONE
+        if spec.label not in unfinished and not done:
             _finish(registry, spec, scorer, tasks)
     return specs
 

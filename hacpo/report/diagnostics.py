@@ -122,12 +122,12 @@ def diagnose(
 
 
 def _read(cell: CellView, folder: Path, absent: dict[str, list[str]]) -> _Read | None:
-    from hacpo.ledger import Ledger  # loads pyarrow
-
     if not (folder / "steps").is_dir():
         where = f" (it ran on {cell.host})" if cell.host else ""
         absent.setdefault(f"no files on this machine{where}", []).append(cell.label)
         return None
+    from hacpo.ledger import Ledger  # loads pyarrow
+
     ledger = Ledger(folder)
     try:
         summaries = [ledger.read_summary(step) for step in ledger.steps()]

@@ -81,7 +81,7 @@ class Report:
         if compared:
             sections.insert(0, show_results.headline(compared, self.costs))
             sections += [show_results.tests(compared), show_results.power(compared)]
-        if self.costs:
+        if any(cost.seeds for cost in self.costs):
             sections.append(show_inside.cost(self.costs))
         sections.append(paper_section(self.beside))
         if inside:
