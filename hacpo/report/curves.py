@@ -88,7 +88,7 @@ def curves_figure(curves: list[Curve]) -> Any:
     for axis, (combination, agent) in zip(axes.flat, panels, strict=False):
         for curve in curves:
             if (curve.combination, curve.agent) == (combination, agent):
-                line = _line(axis, curve, style(methods.index(curve.method)))
+                line = _line(axis, curve, methods.index(curve.method), len(methods))
                 lines.setdefault(curve.method, line)
         title = f"agent {agent} of {combination}" if several else f"agent {agent}"
         axis.set_title(literal(title))
@@ -111,15 +111,17 @@ def curves_figure(curves: list[Curve]) -> Any:
     return figure
 
 
-def _line(axis: Any, curve: Curve, look: dict[str, Any]) -> Any:
+def _line(axis: Any, curve: Curve, position: int, methods: int) -> Any:
     """The mean over seeds; the band is from the lowest to the highest seed."""
     seeds = [smoothed(rewards) for rewards in curve.rewards.values()]
     length = min(map(len, seeds))
     columns = list(zip(*(seed[:length] for seed in seeds), strict=True))
     steps = range(1, length + 1)
     means = [_mean(column) for column in columns]
+    look = style(position)
     every = max(1, length // 6)
-    (line,) = axis.plot(steps, means, **look, linewidth=1.8, markersize=4.5, markevery=every)
+    marks = (position * every // methods, every)  # not one above the other
+    (line,) = axis.plot(steps, means, **look, linewidth=1.8, markersize=4.5, markevery=marks)
     if len(seeds) > 1:
         lows, highs = [min(c) for c in columns], [max(c) for c in columns]
         axis.fill_between(steps, lows, highs, color=look["color"], alpha=0.15, linewidth=0)

@@ -35,7 +35,8 @@ tr.group td { border-top: 1.5px solid #999; }
 tr.strong { font-weight: 600; }
 svg { max-width: 100%; height: auto; display: block; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } nav { display: none; }
-  table, svg { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 7.5pt; } }
+  svg, tr, p { break-inside: avoid; } h2 { break-after: avoid; }
+  .wide { overflow: visible; } table { font-size: 7.5pt; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 

@@ -133,7 +133,9 @@ SOURCES = (
 
 def _cost_table(costs: Sequence[Cost]) -> Table:
     head = ["method", "agent", "rollouts\nsampled", "rollouts\nconsumed", "tokens\nsampled"]
-    head += ["tokens\nconsumed", "device\nhours", "sampled rollouts,\nto control"]
+    head += ["tokens\nconsumed", "device\nhours"]
+    compared = any(one.control for one in costs)
+    head += ["sampled rollouts,\nto control"] if compared else []
     rows = [
         [
             one.method,
@@ -143,7 +145,7 @@ def _cost_table(costs: Sequence[Cost]) -> Table:
             count(one.tokens_generated),
             count(one.tokens_consumed),
             number(one.device_seconds and one.device_seconds / 3600, 2),
-            f"{ratio(one.ratio_generated)}, {_verdict(one)}" if one.control else NOTHING,
+            *([_to_control(one)] if compared else []),
         ]
         for one in costs
     ]
@@ -158,5 +160,7 @@ def _ratio_cells(found: Ratios | None, digits: int) -> list[str]:
     return [number(found.mean, digits), number(found.spread, digits), bounds]
 
 
-def _verdict(one: Cost) -> str:
-    return "equal cost" if one.equal else "not equal"
+def _to_control(one: Cost) -> str:
+    if not one.control:
+        return NOTHING
+    return f"{ratio(one.ratio_generated)}, {'equal cost' if one.equal else 'not equal'}"

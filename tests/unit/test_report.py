@@ -162,6 +162,25 @@ def test_three_agents_are_compared_with_three_times_the_rollouts() -> None:
     assert "gain over gspo_x3, points" in sweep.report().markdown()
 
 
+def test_every_combination_has_tables_and_a_control_of_its_own() -> None:
+    sweep = Sweep(["gspo_xN", "hacpo"], [0], agents="abc")
+    sweep.config["grid"]["combinations"] = [["a", "b"], ["a", "b", "c"]]
+    for agent in "abc":
+        sweep.alone("gspo_x2", agent, {0: 0.4})
+        sweep.alone("gspo_x3", agent, {0: 0.5})
+    sweep.together("hacpo", {0: {"a": 0.7, "b": 0.6}})
+    sweep.together("hacpo", {1: {"a": 0.0, "b": 0.0, "c": 0.0}})  # a seed that nobody asked for
+    report = sweep.report()
+    gains = {(r.combination, r.agent): r.gain.mean for r in report.rows if r.gain}
+    assert gains["a+b", MEAN] == pytest.approx(0.25)
+    assert gains["a+b+c", MEAN] is None
+    assert report.missing == ["hacpo a+b+c s0: not in the sweep"]
+    text = report.markdown()
+    assert text.count("**a+b**\n\n| method | agent |") == 3  # accuracy, tests, cost
+    assert "hacpo (a+b): no gain over gspo_x2 to tell" in text
+    assert "gain over gspo_x3, points" in text
+
+
 def test_without_the_control_nothing_is_compared_unless_another_method_is_named() -> None:
     sweep = Sweep(["gspo", "hacpo"], [0])
     sweep.alone("gspo", "a", {0: 0.5})
