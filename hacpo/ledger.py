@@ -15,6 +15,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -84,6 +85,22 @@ class Ledger:
     def read_grades(self, step: int, agent: str) -> dict[str, tuple[float, str, str]]:
         rows = self._read_table(self.phase_file(step, "verify", agent))
         return {row["id"]: (row["reward"], row["outcome"], row["reason"]) for row in rows}
+
+    def read_rewards(self, step: int, agent: str) -> dict[str, list[float]]:
+        """problem id -> rewards of the agent's graded responses; reads two columns, unverified.
+
+        For statistics over many steps, which need not read every token.
+        """
+        rollout, verify = (self.phase_file(step, phase, agent) for phase in ("rollout", "verify"))
+        with storage_errors(rollout):
+            problems = pq.read_table(rollout, columns=["id", "problem_id"]).to_pylist()
+            grades = pq.read_table(verify, columns=["id", "reward"]).to_pylist()
+        problem_of = {row["id"]: row["problem_id"] for row in problems}
+        rewards: dict[str, list[float]] = {}
+        for row in grades:
+            if row["reward"] is not None and not math.isnan(row["reward"]):
+                rewards.setdefault(problem_of[row["id"]], []).append(row["reward"])
+        return rewards
 
     def write_summary(self, summary: StepSummary) -> None:
         path = self.folder / "steps" / f"{summary.step:06d}" / "metrics.json"

@@ -77,7 +77,13 @@ class Sweep:
         return view
 
     def scores(
-        self, cell: CellView, agent: str, before: float, after: float, protocol: str = "avg@8"
+        self,
+        cell: CellView,
+        agent: str,
+        before: float,
+        after: float,
+        protocol: str = "avg@8",
+        task: str = "held_out",
     ) -> None:
         for step, mean in ((0, before), (60, after)):
             self.evaluations.append(
@@ -91,14 +97,16 @@ class Sweep:
                     identity="",
                     model="",
                     step=step,
-                    task="held_out",
+                    task=task,
                     protocol=protocol,
                     mean=mean,
                     counts={},
                 )
             )
 
-    def cost(self, cell: CellView, agent: str, generated: int, consumed: int) -> None:
+    def cost(
+        self, cell: CellView, agent: str, generated: int, consumed: int, tokens: int = 0
+    ) -> None:
         self.costs.append(
             CostRow(
                 cell_key=cell.key,
@@ -111,7 +119,7 @@ class Sweep:
                 model="",
                 rollouts_generated=generated,
                 rollouts_consumed=consumed,
-                tokens=0,
+                tokens=tokens,
                 device_seconds=0.0,
             )
         )
@@ -127,11 +135,14 @@ class Sweep:
             for agent, value in agents.items():
                 self.scores(cell, agent, 0.3, value)
 
-    def report(self, protocol: str | None = None) -> Report:
+    def report(self, protocol: str | None = None, against: str | None = None) -> Report:
         models = {name: agent["model"] for name, agent in self.config["agents"].items()}
         facts = Facts(self.evaluations, self.costs, identities(models, self.cells))
         wanted = wanted_by_grid(self.config, self.cells)
-        return build_report("sweep", wanted, facts, ["avg@8", "greedy"], protocol)
+        protocols = {"held_out": {"avg@8", "greedy"}}
+        for row in self.evaluations:
+            protocols.setdefault(row.task, set()).add(row.protocol)
+        return build_report("sweep", wanted, facts, protocols, protocol, against)
 
     def row(self, method: str, agent: str) -> ReportRow:
         (row,) = [r for r in self.report().rows if (r.method, r.agent) == (method, agent)]

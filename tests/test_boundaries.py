@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exchange_file": {"ledger"},
     "lease": {"ledger", "registry"},
     "notify": {"registry"},
-    "report": {"registry", "places"},
+    "report": {"ledger", "places", "registry", "tracking"},
     "doctor": {"models", "places", "presets", "problems", "registry", "slots", "tracking"},
 }
 OWNERS = {

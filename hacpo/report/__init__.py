@@ -1,4 +1,4 @@
-"""The table of a sweep: accuracy before and after, gain over an equal number of updates, cost."""
+"""The report of a sweep: accuracy, paired gains over an equal number of updates, cost, curves."""
 
 from hacpo.report.report import Report, sweep_report
 

@@ -1,26 +1,19 @@
 """Training curves: each agent's reward by step, one line a method, with the range over seeds."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hacpo.errors import ConfigError, RegistryError
+from hacpo.errors import RegistryError
 from hacpo.registry import Registry
 from hacpo.report.asked import wanted_by_cells, wanted_by_grid
+from hacpo.report.figure import check_ending, literal, save, style
 from hacpo.report.names import identities, names_in
 
 SMOOTHED = 5
 """Steps in the trailing mean, as in the default capability window."""
-# Okabe and Ito: told apart by colour-blind eyes; the dashes tell them apart in print.
-STYLES = [
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", ":"),
-    ("#E69F00", (0, (5, 1, 1, 1))),
-    ("#56B4E9", (0, (3, 1))),
-    ("#000000", (0, (1, 2))),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +58,9 @@ def sweep_curves(registry: Registry, sweep: str) -> list[Curve]:
 
 
 def smoothed(rewards: list[float]) -> list[float]:
-    """Trailing mean over at most `SMOOTHED` steps."""
-    return [
-        sum(part) / len(part)
-        for part in (rewards[max(0, i + 1 - SMOOTHED) : i + 1] for i in range(len(rewards)))
-    ]
+    """Trailing mean over at most `SMOOTHED` steps; NaN where none of them was graded."""
+    windows = (rewards[max(0, i + 1 - SMOOTHED) : i + 1] for i in range(len(rewards)))
+    return [_mean([value for value in window if not math.isnan(value)]) for window in windows]
 
 
 def draw_curves(curves: list[Curve], path: Path) -> None:
@@ -78,23 +69,29 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
     Raises:
         ConfigError: another ending.
     """
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise ConfigError(f"{path}: curves are written as .svg, .png or .pdf")
-    import matplotlib
+    check_ending(path)
+    save(curves_figure(curves), path)
+
+
+def curves_figure(curves: list[Curve]) -> Any:
+    """A panel for each agent of each combination, a line with a band for each method."""
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys((c.combination, c.agent) for c in curves))
     methods = list(dict.fromkeys(c.method for c in curves))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.4), layout="constrained")
     axes: Any = figure.subplots(rows, columns, squeeze=False, sharey=True)
     several = len({combination for combination, _ in panels}) > 1
+    lines: dict[str, Any] = {}
     for axis, (combination, agent) in zip(axes.flat, panels, strict=False):
         for curve in curves:
             if (curve.combination, curve.agent) == (combination, agent):
-                _line(axis, curve, STYLES[methods.index(curve.method) % len(STYLES)])
-        axis.set_title(f"agent {agent} of {combination}" if several else f"agent {agent}")
+                line = _line(axis, curve, methods.index(curve.method), len(methods))
+                lines.setdefault(curve.method, line)
+        title = f"agent {agent} of {combination}" if several else f"agent {agent}"
+        axis.set_title(literal(title))
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
@@ -102,22 +99,42 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
         axis.set_ylabel(f"reward (mean of {SMOOTHED} steps)")
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    axes.flat[0].legend(frameon=False, fontsize="small")
-    # Equal data gives equal files: no date, no random ids.
-    with matplotlib.rc_context({"svg.hashsalt": "hacpo"}):
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    named = [literal(_label(method, curves)) for method in lines]
+    figure.legend(
+        lines.values(),
+        named,
+        loc="outside lower center",
+        ncols=min(4, len(named)),
+        frameon=False,
+        handlelength=4,
+    )
+    return figure
 
 
-def _line(axis: Any, curve: Curve, style: tuple[str, Any]) -> None:
+def _line(axis: Any, curve: Curve, position: int, methods: int) -> Any:
     """The mean over seeds; the band is from the lowest to the highest seed."""
-    color, dashes = style
     seeds = [smoothed(rewards) for rewards in curve.rewards.values()]
     length = min(map(len, seeds))
     columns = list(zip(*(seed[:length] for seed in seeds), strict=True))
     steps = range(1, length + 1)
-    label = curve.method if len(seeds) == 1 else f"{curve.method} ({len(seeds)} seeds)"
-    means = [sum(column) / len(column) for column in columns]
-    axis.plot(steps, means, color=color, linestyle=dashes, linewidth=1.8, label=label)
+    means = [_mean(column) for column in columns]
+    look = style(position)
+    every = max(1, length // 6)
+    marks = (position * every // methods, every)  # not one above the other
+    (line,) = axis.plot(steps, means, **look, linewidth=1.8, markersize=4.5, markevery=marks)
     if len(seeds) > 1:
         lows, highs = [min(c) for c in columns], [max(c) for c in columns]
-        axis.fill_between(steps, lows, highs, color=color, alpha=0.15, linewidth=0)
+        axis.fill_between(steps, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
+    return line
+
+
+def _label(method: str, curves: list[Curve]) -> str:
+    seeds = {len(curve.rewards) for curve in curves if curve.method == method}
+    fewest, most = min(seeds), max(seeds)
+    if most == 1:
+        return method
+    return f"{method} ({most} seeds)" if fewest == most else f"{method} ({fewest}-{most} seeds)"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

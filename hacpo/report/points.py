@@ -1,6 +1,7 @@
-"""The sweep's raw numbers: one for each method, agent, seed and protocol, or why there is none."""
+"""The sweep's raw numbers: one for each method, agent, seed and benchmark, or why there is none."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,25 +12,34 @@ from hacpo.report.names import names_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One agent trained by one method from one seed."""
+    """One agent trained by one method from one seed, on one benchmark."""
 
     combination: str
     method: str
     agent: str
     seed: int
+    task: str
     protocol: str
     cell: str
     """Label of its cell."""
     cell_key: str
     """Empty if there is no cell."""
+    member: str
+    """What the cell calls the agent."""
     state: str
+    steps: int
+    """Completed at the end of its training."""
     before: float | None
-    """Accuracy on the held-out problems; this and all below None unless the cell is done."""
+    """Accuracy on the benchmark; this and all below None unless the cell is done."""
     after: float | None
     rollouts_generated: int | None
     """Sampled by this agent in its training."""
     rollouts_consumed: int | None
     """That its training saw: its own and, under sharing, the others'."""
+    tokens_generated: int | None
+    tokens_consumed: int | None
+    """Of the rollouts above, counted by the tokenizers that sampled them."""
+    device_seconds: float | None
     missing: str
     """Why there is no accuracy, for people; empty if there is."""
 
@@ -43,42 +53,64 @@ class Facts:
         costs: Sequence[CostRow],
         identities: Mapping[str, str],
     ) -> None:
-        self._means = {(e.cell_key, e.agent, e.step, e.protocol): e.mean for e in evaluations}
-        self._costs = {(cost.cell_key, cost.agent): cost for cost in costs}
-        self._identities = identities
+        self._means = {
+            (e.cell_key, e.agent, e.step, e.task, e.protocol): e.mean for e in evaluations
+        }
+        self._costs: dict[str, dict[str, CostRow]] = defaultdict(dict)
+        for cost in costs:
+            self._costs[cost.cell_key][cost.agent] = cost
+        self.identities = identities
 
-    def point(self, wanted: Wanted, agent: str, seed: int, protocol: str) -> Point:
+    def point(self, wanted: Wanted, agent: str, seed: int, task: str, protocol: str) -> Point:
         cell = wanted.cells[agent, seed]
-        label = cell.label if cell else f"{wanted.method} {wanted.combination} s{seed}"
         before = after = cost = None
+        member = agent
         missing = _unfinished(cell)
         if cell is not None and not missing:
-            name = names_in(cell, self._identities)[agent].agent
-            before = self._mean(cell.key, name, 0, protocol)
-            after = self._mean(cell.key, name, wanted.steps, protocol)
-            cost = self._costs.get((cell.key, name))
-            if before is None or after is None:
+            member = names_in(cell, self.identities)[agent].agent
+            before = self._mean(cell.key, member, 0, task, protocol)
+            after = self._mean(cell.key, member, wanted.steps, task, protocol)
+            cost = self._costs[cell.key].get(member)
+            if after is None:
                 by = f" by {protocol}" if protocol else ""
-                missing = f"done, but {agent} has no graded evaluation{by}"
+                of = "" if task == HELD_OUT else f" on {task}"
+                missing = f"done, but {agent} has no graded evaluation{of}{by}"
         return Point(
             combination=wanted.combination,
             method=wanted.method,
             agent=agent,
             seed=seed,
+            task=task,
             protocol=protocol,
-            cell=label,
+            cell=cell.label if cell else f"{wanted.method} {wanted.combination} s{seed}",
             cell_key=cell.key if cell else "",
+            member=member,
             state=cell.state if cell else "absent",
+            steps=wanted.steps,
             before=before,
             after=after,
             rollouts_generated=cost.rollouts_generated if cost else None,
             rollouts_consumed=cost.rollouts_consumed if cost else None,
+            tokens_generated=cost.tokens if cost else None,
+            tokens_consumed=self._tokens_consumed(cost) if cost else None,
+            device_seconds=cost.device_seconds if cost else None,
             missing=missing,
         )
 
-    def _mean(self, key: str, agent: str, step: int, protocol: str) -> float | None:
-        mean = self._means.get((key, agent, step, protocol))
+    def _mean(self, key: str, agent: str, step: int, task: str, protocol: str) -> float | None:
+        mean = self._means.get((key, agent, step, task, protocol))
         return None if mean is None or math.isnan(mean) else mean
+
+    def _tokens_consumed(self, cost: CostRow) -> int | None:
+        """Of the pool that the training read: all agents' or its own; None if it was neither."""
+        pool = self._costs[cost.cell_key].values()
+        if cost.rollouts_consumed == sum(each.rollouts_generated for each in pool):
+            return sum(each.tokens for each in pool)
+        return cost.tokens if cost.rollouts_consumed == cost.rollouts_generated else None
+
+
+HELD_OUT = "held_out"
+"""The benchmark that every run has: its held-out problems."""
 
 
 def _unfinished(cell: CellView | None) -> str:

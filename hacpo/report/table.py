@@ -9,16 +9,19 @@ from hacpo.report.estimate import Estimate, estimate, mean_over, paired_differen
 from hacpo.report.points import Point
 
 MEAN = "mean over agents"
+AVERAGE = "average"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """One method and agent of a combination, or the mean over its agents."""
+    """One method, agent and benchmark of a combination, or a mean over agents or benchmarks."""
 
     combination: str
     method: str
     agent: str
     """Or `mean over agents`."""
+    task: str
+    """Or `average`: of the benchmarks, each weighing the same."""
     control: str
     """What `gain` is measured against; empty if the sweep does not ask for it."""
     steps: int
@@ -36,33 +39,55 @@ class ReportRow:
     """Per seed, that its training saw: its own and the others'."""
 
 
-def rows_of(wanted: Sequence[Wanted], points: Sequence[Point]) -> list[ReportRow]:
-    """Rows of one protocol, grouped by combination, then method.
+def rows_of(
+    wanted: Sequence[Wanted], points: Sequence[Point], against: str = ""
+) -> list[ReportRow]:
+    """Rows grouped by combination, then method, agent and benchmark.
 
     Args:
         wanted: from the sweep's config.
-        points: of one protocol; those without accuracy are left out, never counted as 0.
+        points: of one protocol for each benchmark; those without accuracy are left out, never
+            counted as 0.
+        against: the method that others are compared with; empty for the control of each
+            combination.
     """
-    found: dict[tuple[str, str, str], list[Point]] = {}
+    tasks = list(dict.fromkeys(point.task for point in points))
+    found: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in points:
         if not point.missing:
-            found.setdefault((point.combination, point.method, point.agent), []).append(point)
+            key = point.combination, point.method, point.agent, point.task
+            found.setdefault(key, []).append(point)
     asked = {(row.combination, row.method) for row in wanted}
+
+    def of(
+        row: Wanted, method: str, agents: Sequence[str], some: Sequence[str]
+    ) -> list[list[Point]]:
+        return [found.get((row.combination, method, a, t), []) for a in agents for t in some]
+
     rows = []
     for row in wanted:
-        control = row.control if (row.combination, row.control) in asked else ""
-        mine = [found.get((row.combination, row.method, agent), []) for agent in row.agents]
-        theirs = [found.get((row.combination, control, agent), []) for agent in row.agents]
-        groups = [(agent, [m], [c]) for agent, m, c in zip(row.agents, mine, theirs, strict=True)]
+        control = against or row.control
+        control = control if (row.combination, control) in asked else ""
+        groups = [(agent, [agent]) for agent in row.agents]
         if len(row.agents) > 1:
-            groups.append((MEAN, mine, theirs))
-        for agent, own, controls in groups:
-            rows.append(_row(row, agent, control, own, controls))
+            groups.append((MEAN, list(row.agents)))
+        columns = [(task, [task]) for task in tasks]
+        if len(tasks) > 1:
+            columns.append((AVERAGE, tasks))
+        for agent, members in groups:
+            for task, some in columns:
+                own = of(row, row.method, members, some)
+                rows.append(_row(row, agent, task, control, own, of(row, control, members, some)))
     return rows
 
 
 def _row(
-    wanted: Wanted, agent: str, control: str, own: list[list[Point]], controls: list[list[Point]]
+    wanted: Wanted,
+    agent: str,
+    task: str,
+    control: str,
+    own: list[list[Point]],
+    controls: list[list[Point]],
 ) -> ReportRow:
     after = mean_over([_after(points) for points in own])
     compared = bool(control) and wanted.method != control and wanted.steps > 0
@@ -72,15 +97,22 @@ def _row(
         combination=wanted.combination,
         method=wanted.method,
         agent=agent,
+        task=task,
         control=control,
         steps=wanted.steps,
         before=estimate(mean_over([_before(points) for points in own])),
         after=estimate(after),
         gain=gain if compared else None,
         seeds=len(wanted.seeds),
-        rollouts_generated=_mean([point.rollouts_generated for point in counted]),
-        rollouts_consumed=_mean([point.rollouts_consumed for point in counted]),
+        rollouts_generated=mean([point.rollouts_generated for point in counted]),
+        rollouts_consumed=mean([point.rollouts_consumed for point in counted]),
     )
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def _before(points: list[Point]) -> dict[int, float]:
@@ -89,8 +121,3 @@ def _before(points: list[Point]) -> dict[int, float]:
 
 def _after(points: list[Point]) -> dict[int, float]:
     return {point.seed: point.after for point in points if point.after is not None}
-
-
-def _mean(values: list[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None

@@ -27,7 +27,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
         start: the start event.
         uri: the client's address.
     """
-    experiment = _experiment(client, start["experiment"], uri)
+    experiment = experiment_id(client, start["experiment"], uri)
     tags = start["tags"]
     of_cell = [
         run
@@ -72,7 +72,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
     return Runs(experiment, parent, agents, created)
 
 
-def _experiment(client: Any, name: str, uri: str) -> str:
+def experiment_id(client: Any, name: str, uri: str) -> str:
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)

@@ -80,7 +80,7 @@ class Sender:
         """Connect, and begin again from the first event if these are not the runs of last time."""
         check_server(self._uri)
         if self._client is None:
-            self._client = _connect(self._uri)
+            self._client = connect(self._uri)
         runs = open_runs(self._client, start, self._uri)
         self._arrange(runs.experiment)
         if runs.created or (runs.parent, runs.agents) != (self.state.parent, self.state.agents):
@@ -223,7 +223,7 @@ def sync(folder: Path, uri: str) -> int:
         ) from error
 
 
-def _connect(uri: str) -> Any:
+def connect(uri: str) -> Any:
     """A client without global state. Importing mlflow takes one to three seconds."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -289,7 +289,7 @@ def test_a_folder_that_mlflow_cannot_take_is_given_up_after_three_attempts(
             attempts.append(target)
             raise TimeoutError("read timed out")
 
-    monkeypatch.setattr("hacpo.tracking.sender._connect", lambda uri: Slow())
+    monkeypatch.setattr("hacpo.tracking.sender.connect", lambda uri: Slow())
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"0")
     tracker = Tracker(tmp_path / "run", uri)
@@ -349,7 +349,7 @@ def test_a_run_ends_only_after_its_last_metrics(tmp_path, uri, client, monkeypat
             calls.append(name)
             return getattr(client, name)
 
-    monkeypatch.setattr("hacpo.tracking.sender._connect", lambda uri: Recording())
+    monkeypatch.setattr("hacpo.tracking.sender.connect", lambda uri: Recording())
     offline = Tracker(tmp_path, None)
     begin(offline, "order")
     log(offline, range(2))

@@ -161,7 +161,9 @@ def test_status_takes_under_a_second_and_loads_neither_torch_nor_migrations() ->
     ids=" ".join,
 )
 def test_commands_that_only_look_load_no_torch(arguments: list[str]) -> None:
-    submit()
+    cells = submit()
+    with Registry.open(default_registry_url()) as registry:
+        registry.finish(claim(registry, cells[0]))
     _, _, modules = measured(*arguments)
     assert HEAVY & set(modules) == set()
 
@@ -244,14 +246,42 @@ def test_a_plan_tells_what_is_new_and_how_many_rollouts_that_is(cli: Cli) -> Non
     )
 
 
-def test_a_report_prints_one_format_at_a_time(cli: Cli) -> None:
+def test_a_report_of_a_sweep_without_a_finished_cell_is_refused(cli: Cli) -> None:
     submit()
+    done = cli("report", "embedded")
+    assert (done.code, done.out) == (2, "")
+    assert "no finished cell (12 queued): see `hacpo status embedded`" in done.err
+
+
+def test_a_report_prints_one_format_at_a_time(cli: Cli) -> None:
+    cells = submit()
+    with Registry.open(default_registry_url()) as registry:
+        registry.finish(claim(registry, cells[0]))
     assert json.loads(cli("report", "embedded", "--json").out)["protocol"] == "avg@8"
     csv = cli("report", "embedded", "--csv").out.split("\n")
-    assert csv[0].startswith("sweep,combination,method,agent,seed,protocol")
+    assert csv[0].startswith("sweep,combination,method,agent,seed,task,protocol")
     assert len(csv) == 1 + 4 * 2 * 2 * 2 + 1  # methods x agents x seeds x protocols
     assert "Missing, and in no mean above (12):" in cli("report", "embedded").out
+    assert cli("report", "embedded", "--markdown").out.startswith("### Gain and cost")
+    assert cli("report", "embedded", "--latex").out.startswith("% hacpo report embedded")
     assert cli("report", "embedded", "--csv", "--json").code == 2
+    assert "it has gspo" in cli("report", "embedded", "--against", "nothing").err
+
+
+def test_a_report_is_written_as_one_page(cli: Cli, tmp_path: Path) -> None:
+    cells = submit()
+    with Registry.open(default_registry_url()) as registry:
+        registry.finish(claim(registry, cells[0]))
+    file = tmp_path / "report.html"
+    done = cli("report", "embedded", "--html", str(file))
+    assert (done.code, done.out) == (0, "")
+    assert str(file) in done.err
+    assert file.read_text().startswith("<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.glob("*.html*")] == ["report.html"]
+    refused = cli("report", "embedded", "--html", str(tmp_path / "nowhere" / "report.html"))
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "choose another file" in refused.err
 
 
 def test_agents_are_listed_without_being_built(cli: Cli, home: Path) -> None:

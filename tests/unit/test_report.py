@@ -60,7 +60,7 @@ def test_a_gain_uses_only_seeds_that_both_have() -> None:
     gain = sweep.row("hacpo", "a").gain
     assert gain is not None
     assert gain.points == pytest.approx({0: 0.10})  # not (0.60 + 0.90) / 2 - 0.50
-    assert "+10.0 (n=1)" in sweep.report().markdown()
+    assert "| hacpo | a | +10.0 | +10.0 | - |" in sweep.report().markdown()
 
 
 def test_a_gain_compares_the_same_agent() -> None:
@@ -149,7 +149,7 @@ def test_an_untrained_row_has_one_seed_one_number_and_no_gain() -> None:
     sweep.scores(cell, "a", 0.349, 0.9)  # nothing is measured after step 0, so 0.9 must not count
     row = sweep.row("initial", "a")
     assert (row.seeds, row.gain) == (1, None)
-    assert "| initial | a | 34.9 | 1 of 1 | - | - | - |" in sweep.report().markdown()
+    assert "| initial | a | 34.9 | 1 of 1 | - | - |" in sweep.report().markdown()
 
 
 def test_three_agents_are_compared_with_three_times_the_rollouts() -> None:
@@ -162,9 +162,40 @@ def test_three_agents_are_compared_with_three_times_the_rollouts() -> None:
     assert "gain over gspo_x3, points" in sweep.report().markdown()
 
 
-def test_without_the_control_there_is_no_gain_column() -> None:
+def test_every_combination_has_tables_and_a_control_of_its_own() -> None:
+    sweep = Sweep(["gspo_xN", "hacpo"], [0], agents="abc")
+    sweep.config["grid"]["combinations"] = [["a", "b"], ["a", "b", "c"]]
+    for agent in "abc":
+        sweep.alone("gspo_x2", agent, {0: 0.4})
+        sweep.alone("gspo_x3", agent, {0: 0.5})
+    sweep.together("hacpo", {0: {"a": 0.7, "b": 0.6}})
+    sweep.together("hacpo", {1: {"a": 0.0, "b": 0.0, "c": 0.0}})  # a seed that nobody asked for
+    report = sweep.report()
+    gains = {(r.combination, r.agent): r.gain.mean for r in report.rows if r.gain}
+    assert gains["a+b", MEAN] == pytest.approx(0.25)
+    assert gains["a+b+c", MEAN] is None
+    assert report.missing == ["hacpo a+b+c s0: not in the sweep"]
+    text = report.markdown()
+    assert text.count("**a+b**\n\n| method | agent |") == 3  # accuracy, tests, cost
+    assert "hacpo (a+b): no gain over gspo_x2 to tell" in text
+    assert "gain over gspo_x3, points" in text
+
+
+def test_without_the_control_nothing_is_compared_unless_another_method_is_named() -> None:
     sweep = Sweep(["gspo", "hacpo"], [0])
-    assert "gain" not in sweep.report().markdown().split("\n")[0]
+    sweep.alone("gspo", "a", {0: 0.5})
+    sweep.alone("gspo", "b", {0: 0.5})
+    sweep.together("hacpo", {0: {"a": 0.6, "b": 0.7}})
+    assert sweep.report().comparisons == []
+    assert "gain" not in sweep.report().markdown().lower()
+    named = sweep.report(against="gspo").comparisons
+    assert [(c.agent, c.by_seed) for c in named] == [
+        ("a", pytest.approx({0: 0.1})),
+        ("b", pytest.approx({0: 0.2})),
+        (MEAN, pytest.approx({0: 0.15})),
+    ]
+    with pytest.raises(ConfigError, match="no method 'grpo'; it has gspo, hacpo"):
+        sweep.report(against="grpo")
 
 
 def test_agents_of_a_shared_cell_are_found_by_their_model() -> None:
@@ -198,23 +229,24 @@ def test_markdown_reads_as_committed() -> None:
     sweep.alone("gspo_x2", "b", {0: 0.50, 1: 0.50, 2: 0.50})
     hacpo = {0: 0.70, 1: 0.80, 2: 0.75}
     sweep.together("hacpo", {seed: {"a": value, "b": 0.5} for seed, value in hacpo.items()})
-    # a: gspo_x2 mean 0.69, sd 0.0794; hacpo 0.75, sd 0.05; the gain as in the test of its mean.
+    # a: gspo_x2 mean 0.69, sd 0.0794; hacpo 0.75, sd 0.05.
     # The means over agents are half of a's plus 0.25, so their intervals are half as wide.
-    assert sweep.report().markdown() == (
-        "| method | agent | held-out accuracy, % (avg@8) | seeds | rollouts sampled "
-        "| rollouts consumed | gain over gspo_x2, points |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |\n"
-        "| gspo_x2 | a | 30.0 -> 69.0 [49.3, 88.7] | 3 of 3 | - | - | control |\n"
-        "| gspo_x2 | b | 30.0 -> 50.0 [50.0, 50.0] | 3 of 3 | - | - | control |\n"
-        "| gspo_x2 | mean over agents | 30.0 -> 59.5 [49.6, 69.4] | 3 of 3 | - | - | control |\n"
-        "| hacpo | a | 30.0 -> 75.0 [62.6, 87.4] | 3 of 3 | - | - | +6.0 [-3.0, +15.0] |\n"
-        "| hacpo | b | 30.0 -> 50.0 [50.0, 50.0] | 3 of 3 | - | - | +0.0 [+0.0, +0.0] |\n"
-        "| hacpo | mean over agents | 30.0 -> 62.5 [56.3, 68.7] | 3 of 3 | - | - "
-        "| +3.0 [-1.5, +7.5] |\n"
+    accuracy = sweep.report().markdown().split("\n\n")[2:5]
+    assert "\n\n".join(accuracy) == (
+        "### Accuracy\n"
         "\n"
-        "Accuracy and gain: mean [95% t interval] over seeds. Rollouts: per agent and seed, "
-        "sampled by itself and consumed by its training (its own and, under sharing, the others'). "
-        "Gains are differences within seeds.\n"
+        "| method | agent | held-out accuracy, % (avg@8) | seeds | rollouts sampled "
+        "| rollouts consumed |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |\n"
+        "| gspo_x2 | a | 30.0 -> 69.0 [49.3, 88.7] | 3 of 3 | - | - |\n"
+        "| gspo_x2 | b | 30.0 -> 50.0 [50.0, 50.0] | 3 of 3 | - | - |\n"
+        "| gspo_x2 | mean over agents | 30.0 -> 59.5 [49.6, 69.4] | 3 of 3 | - | - |\n"
+        "| hacpo | a | 30.0 -> 75.0 [62.6, 87.4] | 3 of 3 | - | - |\n"
+        "| hacpo | b | 30.0 -> 50.0 [50.0, 50.0] | 3 of 3 | - | - |\n"
+        "| hacpo | mean over agents | 30.0 -> 62.5 [56.3, 68.7] | 3 of 3 | - | - |\n"
+        "\n"
+        "Accuracy: mean [95% t interval] over seeds. Rollouts: per agent and seed, "
+        "sampled by itself and consumed by its training (its own and, under sharing, the others')."
     )
 
 
@@ -233,10 +265,25 @@ def test_the_widest_table_fits_120_columns_with_every_value_in_one_piece() -> No
     Console(file=out, width=120).print(report.rich_table())
     lines = out.getvalue().split("\n")
     assert max(map(len, lines)) <= 120
-    (row,) = [line for line in lines if "hacpo_no_capability" in line]
-    # differences 0.10, -0.05, -0.05: mean 0, sd 0.0866, half width 4.303 * 0.0866 / sqrt(3)
-    for value in ("30.0 -> 55.0 [42.6, 67.4]", "1,187,840", "2,375,680", "+0.0 [-21.5, +21.5]"):
-        assert value in row
+    rows = "".join(line for line in lines if "hacpo_no_capability" in line)
+    # differences 0.10, -0.05, -0.05
+    for value in ("30.0 -> 55.0 [42.6, 67.4]", "1,187,840", "2,375,680", "+10.0, -5.0, -5.0"):
+        assert value in rows
+
+
+def test_several_benchmarks_have_a_column_each_and_an_average_of_whole_runs() -> None:
+    sweep = Sweep(["gspo"], [0, 1], agents="a")
+    sweep.alone("gspo", "a", {0: 0.6, 1: 0.8})
+    sweep.scores(sweep.cells[0], "a", 0.1, 0.2, protocol="greedy", task="aime")
+    found = {row.task: row.after.points for row in sweep.report().rows}
+    assert found["held_out"] == {0: 0.6, 1: 0.8}
+    assert found["aime"] == {0: 0.2}
+    assert found["average"] == pytest.approx({0: 0.4})  # never of seed 1, which lacks aime
+    text = sweep.report().markdown()
+    assert "| method | agent | held out | aime | average | seeds |" in text
+    assert "| initial | a | 30.0 | 10.0 | 20.0 |  |" in text
+    assert "| gspo | a | 60.0, 80.0 | 20.0 | 40.0 | 1 of 2 |" in text
+    assert "- gspo a s1: done, but a has no graded evaluation on aime by greedy" in text
 
 
 def test_csv_has_every_raw_point_of_every_protocol() -> None:
@@ -265,7 +312,7 @@ def test_single_trainings_are_not_averaged() -> None:
     sweep = Sweep([], [])
     sweep.alone("gspo", "a", {0: 0.5, 1: 0.7})
     facts = Facts(sweep.evaluations, sweep.costs, {})
-    report = build_report("runs", wanted_by_cells(sweep.cells), facts, ["avg@8"], None)
+    report = build_report("runs", wanted_by_cells(sweep.cells), facts, {"held_out": {"avg@8"}})
     assert [(r.method, r.after.points) for r in report.rows] == [
         ("gspo s0", {0: 0.5}),
         ("gspo s1", {1: 0.7}),
