@@ -97,7 +97,7 @@ OWNERS = {
     "vllm": ("hacpo/engines/vllm_worker.py", "hacpo/engines/vllm_load.py"),
     "lm_eval": ("hacpo/evals/",),
     "mlflow": ("hacpo/tracking/",),
-    "sqlalchemy": ("hacpo/registry/",),
+    "sqlalchemy": ("hacpo/registry/", "flows/prefect_plugin.py"),
     "alembic": ("hacpo/registry/",),
     "math_verify": ("hacpo/verifiers/",),
     "transformers": ("hacpo/models/", "hacpo/engines/cache.py", "hacpo/engines/attention.py"),
