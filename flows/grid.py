@@ -94,7 +94,7 @@ def hacpo_grid(
                 link_mlflow(registry, view, tracking_uri(grid))
             feeder.cancel_waiting()
             view = registry.sweep(grid.name)
-            publish_report(registry, view)
+            publish_report(registry, view, tracking_uri(grid), log)
             return _end(view)
     except HacpoError as error:
         log.error("%s", error)

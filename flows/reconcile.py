@@ -18,7 +18,7 @@ from prefect.states import Completed
 from flows.feed import LOST_SECONDS, Feeder
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
-from flows.runs import AWAY, changed_at, end_run, live_runs
+from flows.runs import AWAY, changed_at, end_run, is_running, live_runs
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
@@ -107,9 +107,9 @@ def tell_news(
         if news.sweep.name in postponed:
             continue
         view = registry.sweep(news.sweep.name)
-        if not view.counts.unfinished:
+        if not view.counts.unfinished and not is_running(view.prefect_flow_run_id):
             link_mlflow(registry, view, None)
-            publish_report(registry, registry.sweep(view.name))
+            publish_report(registry, registry.sweep(view.name), None, log)
         emit_event(
             f"hacpo.sweep.{news.what}",
             resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},

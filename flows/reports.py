@@ -1,19 +1,42 @@
-"""A sweep's report as a Prefect artifact, and its page in MLflow as a link in the registry."""
+"""A sweep's report as a Prefect artifact and in MLflow, whose page is a link in the registry."""
+
+import logging
+import os
 
 from prefect.artifacts import create_markdown_artifact
 
 from flows.links import artifact_key, cell_table, mlflow_experiment_url
+from hacpo.errors import HacpoError
 from hacpo.registry import Registry, SweepRow, SweepView
 
 
-def publish_report(registry: Registry, view: SweepView) -> None:
-    """The table of methods and agents, and every cell with its links."""
+def publish_report(
+    registry: Registry,
+    view: SweepView,
+    uri: str | None,
+    log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
+) -> None:
+    """The tables with every cell's links in Prefect; the whole page as a file in MLflow.
+
+    Args:
+        registry: open.
+        view: the sweep.
+        uri: MLflow's address; default: MLFLOW_TRACKING_URI.
+        log: told if MLflow did not take it.
+    """
     from hacpo.report import sweep_report  # not free to load
+    from hacpo.report.publish import publish
 
     report = sweep_report(registry, view.name).markdown()
     create_markdown_artifact(
         key=artifact_key("report", view.name), markdown=f"{report}\n\n{cell_table(view)}"
     )
+    address = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if address and not view.offline and view.counts.done:
+        try:
+            publish(registry, view.name, address)
+        except HacpoError as error:
+            log.warning("the report is not in MLflow: %s", error)
 
 
 def link_mlflow(registry: Registry, view: SweepRow, uri: str | None) -> None:

@@ -58,6 +58,14 @@ def rename(flow_run_id: str | None, name: str) -> None:
             client.update_flow_run(UUID(flow_run_id), name=name)
 
 
+def is_running(flow_run_id: str | None) -> bool:
+    """Whether a grid's run still waits for its sweep, and will report it itself."""
+    if flow_run_id is None:
+        return False
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(UUID(flow_run_id)).state_type == StateType.RUNNING
+
+
 def is_waiting(run: FlowRun) -> bool:
     """No worker has started it."""
     return run.state_type in (StateType.SCHEDULED, StateType.PENDING)
