@@ -16,7 +16,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
-from prefect.exceptions import PrefectException
+from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.states import Cancelled, Crashed
 
 AWAY = (httpx.HTTPError, PrefectException, OSError, RuntimeError)
@@ -63,7 +63,11 @@ def is_running(flow_run_id: str | None) -> bool:
     if flow_run_id is None:
         return False
     with get_client(sync_client=True) as client:
-        return client.read_flow_run(UUID(flow_run_id)).state_type == StateType.RUNNING
+        try:
+            found = client.read_flow_run(UUID(flow_run_id))
+        except ObjectNotFound:  # of another server, or deleted
+            return False
+    return found.state_type == StateType.RUNNING
 
 
 def is_waiting(run: FlowRun) -> bool:
