@@ -7,10 +7,12 @@ import base64
 import json
 import os
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 SECONDS = 10
+TRIES = 10
 
 
 def state_of(flow_run_id: str) -> str:
@@ -43,9 +45,14 @@ def _ask(path: str, body: Any = None) -> Any:
         headers["Authorization"] = f"Bearer {secret}"
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{api.rstrip('/')}/{path}", data, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as reply:
-            return json.loads(reply.read() or b"null")
-    except (OSError, ValueError) as error:
-        print(f"Prefect, {path}: {error}", file=sys.stderr, flush=True)
-        return None
+    for attempt in range(TRIES):
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+                return json.loads(reply.read() or b"null")
+        except (OSError, ValueError) as error:
+            # Busy: somebody else writes to its SQLite database.
+            if getattr(error, "code", None) == 503 and attempt + 1 < TRIES:
+                time.sleep(1)
+                continue
+            print(f"Prefect, {path}: {error}", file=sys.stderr, flush=True)
+            return None

@@ -17,6 +17,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ PREFECT_SERVER = {
     # On SQLite some write is retried at every poll, each time with a traceback in the log.
     "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
 }
+BUSY_TRIES = 20
+"""Prefect answers 503 while somebody else writes to its SQLite database; seconds between."""
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -366,8 +369,16 @@ def post(path: str, body: dict[str, Any]) -> Any:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"} | credentials(),
     )
-    with LOCAL.open(request, timeout=30) as reply:
-        return json.load(reply)
+    for attempt in range(BUSY_TRIES):
+        try:
+            with LOCAL.open(request, timeout=30) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or attempt + 1 == BUSY_TRIES:
+                reason = f"Prefect answers {error.code} to {path}"
+                raise ServiceError(f"{reason}: see {HOME / 'logs' / 'prefect.log'}") from None
+        time.sleep(1)
+    raise AssertionError
 
 
 def running(name: str) -> tuple[int, int] | None:

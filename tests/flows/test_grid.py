@@ -218,7 +218,7 @@ def test_a_cancelled_grid_cancels_its_sweep_and_its_cells_keep_what_they_have(
 def test_a_sweep_from_the_command_line_is_worked_on_paused_and_resumed(
     env: dict[str, str], write_grid: Callable[..., Path]
 ) -> None:
-    grid = write_grid("queued", steps=60)
+    grid = write_grid("queued", steps=50)
     hacpo = [sys.executable, "-c", "from hacpo.cli import main; main()"]
     submitted = cli(env, *hacpo, "sweep", "submit", str(grid), "--owner", "ann")
     assert "queued: 3 cells: 3 new" in submitted.stdout, submitted.stderr

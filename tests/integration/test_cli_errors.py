@@ -264,5 +264,5 @@ def test_a_checkpoint_without_space_fails_and_leaves_no_half_of_it(
     assert list(checkpoints.iterdir()) == []
     with Registry.open(f"sqlite:///{home}/registry.db") as registry:
         (cell,) = registry.sweep("runs").cells
-        assert cell.state == "failed"
+        assert (cell.state, cell.error_kind) == ("queued", "infrastructure")  # to be tried again
         assert registry.cell(cell.key).checkpoints == []
