@@ -108,11 +108,12 @@ class Control:
         """gpus -> distinct cells that could be claimed now."""
         with self._database.reading() as connection:
             now = self._database.now(connection)
+            served = [sweep.id for sweep in sweeps_in_turn(connection, now)]
             query = (
                 select(Cell.gpus, func.count(Cell.id.distinct()))
                 .join(SweepCell, SweepCell.cell_id == Cell.id)
-                .join(Sweep, Sweep.id == SweepCell.sweep_id)
-                .where(Sweep.wanted == RUN, states.is_claimable(now), states.is_ready(now))
+                .where(SweepCell.sweep_id.in_(served))
+                .where(states.is_claimable(now), states.is_ready(now))
                 .group_by(Cell.gpus)
             )
             return {row[0]: row[1] for row in connection.execute(query)}

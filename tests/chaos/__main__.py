@@ -28,7 +28,7 @@ def strike(stage: Stage, name: str, fault: str, random: Random) -> str:
         running = any(cell.state == "running" for cell in cells)
         return running and sum(cell.steps_done for cell in cells) >= moment
 
-    wait_for(reached, 180, f"{name} comes to step {moment}")
+    wait_for(reached, 400, f"{name} comes to step {moment}")
     time.sleep(pause)
     try:
         told = FAULTS[fault](stage, random)

@@ -9,8 +9,8 @@ from hacpo.registry import Registry
 from tests.chaos.faults import engines
 from tests.chaos.stage import STEPS, Stage, results, wait_for
 
-END_SECONDS = 300
-CLEAR_SECONDS = 90
+END_SECONDS = 600
+CLEAR_SECONDS = 180
 
 
 def wait_until_done(stage: Stage, name: str) -> None:

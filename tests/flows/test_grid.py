@@ -19,7 +19,7 @@ from hacpo.registry import CellView, Registry, SweepView
 from tests.servers import CHECKOUT, platform
 from tests.tiny import tiny_pair
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 LEASE_SECONDS = 6
 
@@ -54,7 +54,7 @@ def submit(env: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess
 
 def cli(env: dict[str, str], *command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=300
+        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=900
     )
 
 
@@ -261,7 +261,7 @@ def wait_until_all_are(env: dict[str, str], name: str, state: str) -> None:
 
 
 def wait_until(holds: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.2)
@@ -274,7 +274,7 @@ def report_of(env: dict[str, str], name: str) -> Any:
 
 def wait_for_step(env: dict[str, str], name: str, step: int) -> CellView:
     """A cell of the sweep that has come to this step."""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while time.monotonic() < deadline:
         with Registry.open(f"sqlite:///{env['HACPO_HOME']}/registry.db") as registry:
             if name in {row.name for row in registry.sweeps()}:

@@ -142,7 +142,9 @@ def test_a_sweep_may_be_kept_to_a_few_cells_at_a_time(registry, take):
     registry.register_sweep("modest", owner="ann", config={}, cells=cells, max_running=1)
     submit(registry, "d", name="other")
     held = take()
+    assert registry.queued_by_gpus() == {1: 1}
     assert [take().cell_key, take()] == ["d", None]
+    assert registry.queued_by_gpus() == {}
     registry.finish(held)
     assert take().cell_key == "b"
 
