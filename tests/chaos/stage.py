@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from sqlalchemy import delete
 
 from hacpo.cells import expand
 from hacpo.places import run_id_of
 from hacpo.presets import load_grid
 from hacpo.registry import Registry, SweepView
+from hacpo.registry.models import Sweep
 from hacpo.types import CellSpec
 from hacpo.work import claim_cell, work_on
 from tests.postgres_server import OwnPostgres, own_postgres
@@ -50,6 +52,8 @@ class Stage:
         """Forget what earlier runs made, and queue the sweep; the reconciler does the rest."""
         specs = self.specs(name)
         with Registry.open(self.registry_url) as registry:
+            with registry._database.writing() as connection:
+                connection.execute(delete(Sweep))  # else cells keep the name of an earlier one
             for spec in specs:
                 registry.clear_cell(spec.key)
                 shutil.rmtree(self.folder / "runs" / run_id_of(spec.key), ignore_errors=True)
