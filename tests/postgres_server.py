@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,14 +76,12 @@ class OwnPostgres:
 
 
 @contextmanager
-def own_postgres(folder: Path) -> Iterator[OwnPostgres]:
-    folder.mkdir(parents=True, exist_ok=True)
-    for parent in folder.parents:  # pytest's folders are closed to other users
-        if os.getuid() == 0 and parent.name.startswith("pytest-"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    server = OwnPostgres(folder, free_port())
-    server.create()
-    try:
-        yield server
-    finally:
-        server.stop()
+def own_postgres() -> Iterator[OwnPostgres]:
+    """In a folder of its own: those of pytest are closed to the user who runs it."""
+    with tempfile.TemporaryDirectory(prefix="hacpo-postgres-") as folder:
+        server = OwnPostgres(Path(folder), free_port())
+        server.create()
+        try:
+            yield server
+        finally:
+            server.stop()

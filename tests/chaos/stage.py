@@ -99,7 +99,7 @@ def stage(folder: Path, *, with_postgres: bool) -> Iterator[Stage]:
 @contextmanager
 def _registry(folder: Path, with_postgres: bool) -> Iterator[tuple[str, OwnPostgres | None]]:
     if with_postgres:
-        with own_postgres(folder / "postgres") as server:
+        with own_postgres() as server:
             yield server.url, server
     else:
         yield f"sqlite:///{folder}/home/registry.db", None
