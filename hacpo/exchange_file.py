@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hacpo.errors import DataError, StorageError
-from hacpo.ledger import storage_errors
+from hacpo.ledger import atomic_path
 
 
 def write_export(path: Path, data: dict[str, Any]) -> None:
@@ -18,12 +18,10 @@ def write_export(path: Path, data: dict[str, Any]) -> None:
     body = json.dumps(data, allow_nan=False, indent=1).encode()
     if path.suffix == ".gz":
         body = gzip.compress(body, mtime=0)
-    temporary = path.with_name(f".{path.name}.writing")
     if not path.parent.is_dir():
         raise StorageError(f"{path}: there is no folder {path.parent}")
-    with storage_errors(path):
+    with atomic_path(path) as temporary:
         temporary.write_bytes(body)
-        temporary.replace(path)
 
 
 def read_export(path: Path) -> Any:

@@ -225,12 +225,7 @@ def start(every: list[Service]) -> None:
                 deploy()
                 if not any(worker.pid() for worker in workers):
                     close_dead_runs()
-            for service in stage:
-                if service.pid() is None:
-                    started.append(service)
-                    service.start()
-            for service in stage:
-                service.wait()
+            bring_up(stage, started)
         if any(service in workers for service in started):
             reconcile()
     except BaseException:
@@ -240,6 +235,16 @@ def start(every: list[Service]) -> None:
     said = ", ".join(service.name for service in started)
     print(f"Services: {said} started" if said else "Services: all running")
     print(f"Prefect http://127.0.0.1:{servers[0].port}, MLflow http://127.0.0.1:{servers[1].port}")
+
+
+def bring_up(stage: list[Service], started: list[Service]) -> None:
+    """Start what does not run, and wait for all."""
+    for service in stage:
+        if service.pid() is None:
+            started.append(service)
+            service.start()
+    for service in stage:
+        service.wait()
 
 
 def write_environment(variables: dict[str, str]) -> None:

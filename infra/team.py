@@ -16,7 +16,7 @@ import sys
 
 import services
 from runs import HacpoError, end_runs
-from services import CHECKOUT, HOME, Service, ServiceError, running
+from services import CHECKOUT, HOME, Service, ServiceError, bring_up, running
 from team_stack import (
     AUTH_FILE,
     DATA,
@@ -67,16 +67,6 @@ def start(workers: int) -> None:
     print(", ".join(f"{s.name} 127.0.0.1:{s.port}" for s in every if s.port))
     print(f"For prefect, hacpo and mlflow in your shell: source {HOME}/env")
     print(f"Secrets: {KEPT}; MLflow's user is {held['MLFLOW_TRACKING_USERNAME']}")
-
-
-def bring_up(stage: list[Service], started: list[Service]) -> None:
-    """Start what does not run, and wait for all."""
-    for service in stage:
-        if service.pid() is None:
-            started.append(service)
-            service.start()
-    for service in stage:
-        service.wait()
 
 
 def make_cluster() -> None:

@@ -51,7 +51,8 @@ class Claiming:
             states.fail_exhausted(connection, now)
             lease = {"lease_holder": holder, "lease_until": now + timedelta(seconds=lease_seconds)}
             if cell_key is not None:
-                row = _take(connection, select(Cell.id).where(Cell.key == cell_key), lease, now)
+                asked = select(Cell.id).where(Cell.key == cell_key, states.is_claimable(now))
+                row = _take(connection, asked, lease)
                 served = Served()
             else:
                 row, served = _take_next(connection, sweep, gpus, lease, now)
@@ -154,7 +155,7 @@ def _take_next(
         query = next_cells(served.id, now)
         if gpus is not None:
             query = query.where(Cell.gpus == gpus)
-        row = _take(connection, query, {**lease, "lease_sweep_id": served.id}, now)
+        row = _take(connection, query, {**lease, "lease_sweep_id": served.id})
         if row is not None:
             return row, served
     return None, Served()
@@ -195,13 +196,13 @@ def next_cells(sweep: int, now: datetime) -> Select[int]:
 
 
 def _take(
-    connection: Connection, candidates: Select[int], lease: dict[str, Any], now: datetime
+    connection: Connection, candidates: Select[int], lease: dict[str, Any]
 ) -> Row[*tuple[Any, ...]] | None:
     """Claim the first of the candidates.
 
     Locks its row on PostgreSQL and passes over rows that others have locked.
     """
-    first = candidates.where(states.is_claimable(now)).limit(1)
+    first = candidates.limit(1)
     return connection.execute(
         update(Cell)
         .where(Cell.id == first.with_for_update(of=Cell, skip_locked=True).scalar_subquery())
