@@ -15,7 +15,9 @@ WAIT_MILLISECONDS = 90_000
 """For a page that a busy machine serves."""
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while Playwright is open its event loop counts as running, and no
+# other test in this process could call asyncio.run.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = os.environ.get("HACPO_CHROMIUM") or shutil.which("chromium")
     if path is None:

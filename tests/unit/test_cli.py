@@ -127,32 +127,27 @@ def test_ctrl_c_ends_any_command_with_130(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert cli("grid", "plan", str(GRID)).code == 130
 
 
-def measured(*arguments: str) -> tuple[str, float, list[str]]:
-    """Output, CPU seconds and loaded packages of a command in a process of its own."""
+def imported(*arguments: str) -> tuple[str, list[str]]:
+    """Output and loaded packages of a command in a process of its own."""
     code = (
-        "import atexit, resource, sys\n"
-        "def tell():\n"
-        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    print(used.ru_utime + used.ru_stime, *sys.modules, file=sys.stderr)\n"
-        "atexit.register(tell)\n"
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         "from hacpo.cli import main\n"
         f"main({list(arguments)})\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
-    seconds, *modules = done.stderr.split()
-    return done.stdout, float(seconds), modules
+    return done.stdout, done.stderr.split()
 
 
 HEAVY = {"torch", "transformers", "prefect", "mlflow", "lm_eval", "pyarrow", "sklearn"}
 
 
-def test_status_takes_under_a_second_and_loads_neither_torch_nor_migrations() -> None:
+def test_status_loads_neither_torch_nor_migrations() -> None:
     submit()
-    out, seconds, modules = measured("status", "embedded")
+    out, modules = imported("status", "embedded")
     assert "hacpo a+b s1" in out
     assert (HEAVY | {"scipy", "alembic", "numpy"}) & set(modules) == set()
-    assert seconds < 1.0  # of CPU: what it takes on a machine that is not busy
 
 
 @pytest.mark.parametrize(
@@ -164,7 +159,7 @@ def test_commands_that_only_look_load_no_torch(arguments: list[str]) -> None:
     cells = submit()
     with Registry.open(default_registry_url()) as registry:
         registry.finish(claim(registry, cells[0]))
-    _, _, modules = measured(*arguments)
+    _, modules = imported(*arguments)
     assert HEAVY & set(modules) == set()
 
 
