@@ -2,7 +2,7 @@
 
     pip install trl==1.16.0
     hacpo models import pypi:smollm2 && hacpo models import pypi:gemma3-270m
-    python benchmarks/versus_trl.py [--quick]
+    python benchmarks/versus_trl.py [--dtypes bfloat16]
 
 8 problems x 8 responses, at most 48 new tokens, one-digit sums. Each measurement is a process of
 its own with two torch threads; sides take turns. HACPO's opponents are two single trainings with
@@ -24,7 +24,7 @@ FEW_SHOT = "1 + 1 = 2\\n5 + 2 = 7\\n{problem} = "
 COMMON = ["rollout.max_response_tokens=48", "update.rows_per_update=32"]
 
 
-def ours(dtype: str, method: str, agent: str | None = None, updates: int = 2) -> dict[str, Any]:
+def ours(dtype: str, method: str, agent: str | None = None) -> dict[str, Any]:
     settings = [f"method={method}", *COMMON]
     settings += [f"agents.{name}.dtype={dtype}" for name in ("smollm2", "gemma3")]
     words = [str(HERE / "our_step.py"), str(CONFIG)]
@@ -56,6 +56,7 @@ def seconds(measured: list[dict[str, Any]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--skip-pair", action="store_true")
     asked = parser.parse_args()
     from hacpo.models.resolve import resolve_model
@@ -64,7 +65,7 @@ def main() -> None:
     smollm2 = Path(resolve_model("pypi:smollm2", None, home()))
     gemma3 = Path(resolve_model("pypi:gemma3-270m", None, home()))
     medians = {}
-    for dtype in ("float32", "bfloat16"):
+    for dtype in asked.dtypes:
         mine, trl = [], []
         for _ in range(asked.rounds):
             mine.append(ours(dtype, "gspo", "smollm2"))
@@ -73,8 +74,9 @@ def main() -> None:
         print(f"GSPO {dtype}: ours {medians[dtype][0]:.1f} s, TRL {medians[dtype][1]:.1f} s")
     best_mine, best_trl = (min(side) for side in zip(*medians.values(), strict=True))
     print(f"GSPO, each at its best: {best_trl / best_mine:.2f} times TRL's speed")
-    a, b = medians["float32"]
-    print(f"GSPO, float32 on both: {b / a:.2f} times")
+    if "float32" in medians:
+        a, b = medians["float32"]
+        print(f"GSPO, float32 on both: {b / a:.2f} times")
     if asked.skip_pair:
         return
     best = {side: min(medians, key=lambda d: medians[d][side]) for side in (0, 1)}

@@ -9,17 +9,13 @@ import importlib.util
 import json
 import os
 import sys
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hacpo.benchmarks.catalogue import benchmark
-from hacpo.benchmarks.files import data_folder, read_set
 from hacpo.config import JOINT_METHODS, GridConfig, RunConfig
 from hacpo.errors import ConfigError
-from hacpo.models.identity import model_identity
+from hacpo.inputs import Inputs
 from hacpo.presets import set_dotted, validate
-from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
 from hacpo.settings import AgentConfig
 from hacpo.types import CellSpec
 
@@ -42,31 +38,30 @@ ALGORITHM_READS: dict[str, tuple[str, ...]] = {
 """The fields of AlgorithmConfig that each rule reads."""
 
 
-def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -> CellSpec:
+def run_cell_spec(
+    config: RunConfig, home: Path, *, column: str | None = None, inputs: Inputs | None = None
+) -> CellSpec:
     """The cell of one training.
 
     Args:
         config: the resolved run.
         home: where model identities are cached.
         column: the table's column, if it is not the method's own name (a variant).
+        inputs: None: models and data that are here.
     Raises:
         DataError: a missing model or benchmark, an unusable problem file, train and held-out
             overlapping.
     """
-    identities = {
-        name: model_identity(agent.model, agent.revision, home)
-        for name, agent in config.agents.items()
-    }
-    check_problem_sets(config.problems.train, config.problems.held_out)
-    if config.rule != "initial":
-        train = config.problems.train
-        check_enough(train, len(load_problems(train)), config.update.problems_per_step)
-    reads = _what_it_reads(config, identities)
+    inputs = inputs or Inputs(home)
+    trains = config.rule != "initial"
+    identities = {name: inputs.model(agent) for name, agent in config.agents.items()}
+    inputs.check_problems(config.problems, config.update.problems_per_step * trains)
+    reads = _what_it_reads(config, identities, inputs)
     canonical = json.dumps(reads, sort_keys=True, separators=(",", ":"))
     combination = "+".join(sorted(config.agents))
     seed = 0 if config.rule == "initial" else config.seed  # an untrained model has no seed
     rollouts = 0
-    if config.rule != "initial":
+    if trains:
         per_step = config.update.problems_per_step * config.responses_per_problem
         rollouts = config.steps * per_step * len(config.agents)
     return CellSpec(
@@ -85,7 +80,7 @@ def run_cell_spec(config: RunConfig, home: Path, *, column: str | None = None) -
     )
 
 
-def expand(grid: GridConfig, home: Path) -> list[CellSpec]:
+def expand(grid: GridConfig, home: Path, inputs: Inputs | None = None) -> list[CellSpec]:
     """Every cell of a grid, the longest first so that the last to end is a short one.
 
     Single-agent methods give one cell per agent, joint ones one per combination. Two columns that
@@ -95,9 +90,10 @@ def expand(grid: GridConfig, home: Path) -> list[CellSpec]:
         ConfigError: no cells, an invalid variant.
         DataError: as `run_cell_spec`.
     """
+    inputs = inputs or Inputs(home)
     cells: dict[tuple[str, str], CellSpec] = {}
     for column, config in expand_runs(grid):
-        spec = run_cell_spec(config, home, column=column)
+        spec = run_cell_spec(config, home, column=column, inputs=inputs)
         cells.setdefault((spec.key, spec.label), spec)
     if not cells:
         raise ConfigError(f"grid {grid.name!r} has no cells: list combinations, methods and seeds")
@@ -121,25 +117,16 @@ def expand_runs(grid: GridConfig) -> list[tuple[str, RunConfig]]:
                     data: dict[str, Any] = json.loads(json.dumps(base))
                     data["agents"] = {name: base["agents"][name] for name in sorted(members)}
                     data |= {"method": resolved, "seed": seed}
-                    for dotted, value in overrides.items():
+                    own = section.settings.get("+".join(combination), {})
+                    for dotted, value in (own | overrides).items():
                         set_dotted(data, dotted, value)
                     runs.append((shown, validate(RunConfig, data, f"grid column {column!r}")))
     return runs
 
 
-@lru_cache(maxsize=32)
-def check_problem_sets(train: str, held_out: str) -> None:
-    """Refuse unreadable or overlapping problem sets; cached, since a grid asks for each cell."""
-    check_disjoint(load_problems(train), load_problems(held_out))
-
-
-@lru_cache(maxsize=32)
-def _digest(spec: str) -> str:
-    return problems_digest(load_problems(spec))
-
-
-def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, Any]:
-    benchmarks = _benchmark_reads(config)  # absent unless asked for: older keys stay as they are
+def _what_it_reads(config: RunConfig, identities: dict[str, str], inputs: Inputs) -> dict[str, Any]:
+    # Absent unless asked for: older keys stay as they are.
+    benchmarks = _benchmark_reads(config, inputs)
     evaluate = config.evaluate.model_dump(exclude=_BENCHMARK_SETTINGS)
     evaluate["max_response_tokens"] = (
         config.evaluate.max_response_tokens or config.rollout.max_response_tokens
@@ -151,7 +138,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
             (_agent_reads(agent, identities[name]) for name, agent in config.agents.items()),
             key=json.dumps,  # lists that hold None and mappings have no order of their own
         ),
-        "held_out": _digest(config.problems.held_out),
+        "held_out": inputs.problems(config.problems.held_out),
         "evaluate": evaluate,
         "verifier": verifier_reads(config),
         "max_prompt_tokens": config.rollout.max_prompt_tokens,
@@ -164,7 +151,7 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
     reads |= {
         "seed": config.seed,
         "steps": config.steps,
-        "train": _digest(config.problems.train),
+        "train": inputs.problems(config.problems.train),
         "responses_per_problem": config.responses_per_problem,
         "rollout": config.rollout.model_dump(include={"temperature", "max_response_tokens"}),
         "update": config.update.model_dump(
@@ -177,29 +164,27 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str]) -> dict[str, A
     return reads
 
 
-def _benchmark_reads(config: RunConfig) -> dict[str, Any]:
+def _benchmark_reads(config: RunConfig, inputs: Inputs) -> dict[str, Any]:
     settings = config.evaluate
     if not settings.benchmarks:
         return {}
-    folder = data_folder()
     return {
-        "benchmarks": {name: _benchmark_digest(name, folder) for name in settings.benchmarks},
+        "benchmarks": {name: inputs.benchmark(name) for name in settings.benchmarks},
         "benchmark_tokens": settings.benchmark_tokens,
         "benchmark_prompt": settings.benchmark_prompt,
         "benchmark_limit": settings.benchmark_limit,
     }
 
 
-@lru_cache(maxsize=32)
-def _benchmark_digest(name: str, folder: Path) -> str:
-    return problems_digest(read_set(benchmark(name), folder))
-
-
 def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
     """What is at its default is left out where keys are older than the setting."""
     lora = agent.lora and agent.lora.model_dump(mode="json")
     reads: list[Any] = [identity, agent.prompt, agent.dtype, agent.engine, lora]
-    return [*reads, list(agent.end_tokens)] if agent.end_tokens else reads
+    if agent.end_tokens:
+        reads.append(list(agent.end_tokens))
+    if agent.chat_template_kwargs:
+        reads.append(agent.chat_template_kwargs)
+    return reads
 
 
 def verifier_reads(config: RunConfig) -> dict[str, Any]:

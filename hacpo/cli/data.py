@@ -34,7 +34,7 @@ def fetch(
     """Download problem files from the Hugging Face hub; `all` gets what is missing."""
     from hacpo.benchmarks.catalogue import SETS, problem_set
     from hacpo.benchmarks.fetch import fetch as fetch_set
-    from hacpo.benchmarks.files import data_folder
+    from hacpo.places import data_folder
 
     folder = data_folder(into)
     wanted = [problem_set(name)] if name != "all" else list(SETS.values())
@@ -65,7 +65,7 @@ def check(
 ) -> None:
     """Counts, hashes, damaged texts, duplicates, and overlap of training with test problems."""
     from hacpo.benchmarks.check import check_data
-    from hacpo.benchmarks.files import data_folder
+    from hacpo.places import data_folder
 
     report = check_data(data_folder(folder), train or [])
     if json:

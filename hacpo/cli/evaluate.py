@@ -73,7 +73,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model or a run's checkpoint; every answer is kept, with its grade."""
     from hacpo.benchmarks.catalogue import PAPER, benchmark
-    from hacpo.benchmarks.files import data_folder
+    from hacpo.places import data_folder
     from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS
 
     names = list(PAPER) if benchmarks == "all" else benchmarks.split(",")

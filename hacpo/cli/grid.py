@@ -1,7 +1,7 @@
 """`hacpo grid plan`: what a grid would do, before it does it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -11,11 +11,14 @@ from hacpo.cli.output import Json, Settings, console, plain_table, print_json
 from hacpo.cli.stored import find_registry
 
 if TYPE_CHECKING:
+    from hacpo.config import GridConfig
+    from hacpo.plan.gpu import Estimate, GpuPlanner
     from hacpo.types import CellSpec
 
 EXAMPLES = examples(
     "hacpo grid plan configs/embedded/grid.yaml",
     "hacpo grid plan configs/embedded/grid.yaml --set 'grid.seeds=[0,1,2]'",
+    "hacpo grid plan configs/tables/table1.yaml --gpu h200 --response-tokens 800",
     note="To run it: prefect deployment run hacpo-grid",
 )
 NEW = "new"
@@ -23,58 +26,139 @@ NEW = "new"
 
 def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A grid's YAML file.")],
+    gpu: Annotated[
+        str, typer.Option(help="Kind of GPU, unless device is cpu: a100, h100, h200, b200.")
+    ] = "h200",
+    response_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Mean length of a response; default a quarter of its limit."),
+    ] = None,
     set_: Settings = None,
     json: Json = False,
 ) -> None:
-    """List a grid's cells, which of them are new, and the rollouts that those will sample."""
+    """List a grid's cells, which of them are new, and the rollouts that those will sample.
+
+    For a GPU also hours, estimated by arithmetic, and memory.
+    """
     from hacpo.cells import expand
+    from hacpo.inputs import ExpectedInputs
     from hacpo.places import home
     from hacpo.presets import load_grid
 
     grid = load_grid(config, set_ or [])
-    cells = expand(grid, home())
+    inputs = ExpectedInputs(home())
+    cells = expand(grid, home(), inputs)
     states = _states(cells)
+    planner = _planner(grid, gpu, response_tokens)
+    estimates = _estimates(cells, planner)
     new = {cell.key: cell for cell in cells if states[cell.key] == NEW}.values()
-    rollouts = sum(cell.rollouts for cell in new)
     if json:
-        print_json(
-            {
-                "name": grid.name,
-                "cells": [
-                    {
-                        "key": cell.key,
-                        "label": cell.label,
-                        "state": states[cell.key],
-                        "method": cell.method,
-                        "combination": cell.combination,
-                        "agents": cell.agents,
-                        "seed": cell.seed,
-                        "steps": cell.config["steps"],
-                        "rollouts": cell.rollouts,
-                    }
-                    for cell in cells
-                ],
-                "new": len(new),
-                "rollouts_of_new": rollouts,
-            }
-        )
+        print_json(_as_json(grid, cells, states, list(new), estimates, planner, inputs.missing))
         return
-    table = plain_table(
-        "cell", "key", "method", "agents", "seed", "state", "rollouts", numbers=("seed", "rollouts")
-    )
+    columns = ["cell", "key", "method", "agents", "seed", "state", "rollouts"]
+    columns += ["tokens", "GPU hours", "GPU GB"] * (planner is not None)
+    table = plain_table(*columns, numbers=("seed", *columns[6:]))
     for cell in cells:
-        table.add_row(
-            Text(cell.label),
-            cell.key[:8],
-            Text(cell.method),
-            Text(", ".join(cell.agents)),
-            str(cell.seed),
-            states[cell.key],
-            f"{cell.rollouts:,}",
-        )
+        row = [Text(cell.label), cell.key[:8], Text(cell.method), Text(", ".join(cell.agents))]
+        row += [str(cell.seed), states[cell.key], f"{cell.rollouts:,}"]
+        if cell.key in estimates:
+            row += _estimated(estimates[cell.key])
+        table.add_row(*row)
     out = console()
     out.print(table)
+    rollouts = sum(cell.rollouts for cell in new)
     out.print(f"{grid.name}: {len(states)} cells, {len(new)} new with {rollouts:,} rollouts")
+    if planner is not None:
+        _tell_estimate(grid, planner, [estimates[cell.key] for cell in new])
+    for what, remedy in inputs.missing.items():
+        out.print(Text(f"not here yet: {what} ({remedy})"), soft_wrap=True)
+    if inputs.missing:
+        out.print("until it is, keys are not final and every cell counts as new")
+
+
+def _planner(grid: "GridConfig", gpu: str, response_tokens: int | None) -> "GpuPlanner | None":
+    if grid.device == "cpu":
+        return None
+    if grid.device == "auto" and all(a.model.startswith("embedded:") for a in grid.agents.values()):
+        return None
+    from hacpo.errors import ConfigError
+    from hacpo.plan.gpu import GPUS, GpuPlanner
+
+    if gpu not in GPUS:
+        raise ConfigError(f"--gpu {gpu}: unknown kind; known: {', '.join(GPUS)}")
+    return GpuPlanner(GPUS[gpu], response_tokens)
+
+
+def _estimates(cells: "list[CellSpec]", planner: "GpuPlanner | None") -> "dict[str, Estimate]":
+    if planner is None:
+        return {}
+    from hacpo.config import RunConfig
+
+    return {
+        cell.key: planner.estimate(RunConfig.model_validate(cell.config))
+        for cell in {cell.key: cell for cell in cells}.values()
+    }
+
+
+def _estimated(estimate: "Estimate") -> list[str]:
+    memory = estimate.memory / (1 << 30)
+    return [f"{estimate.tokens:,}", f"{estimate.hours:,.1f}", f"{memory:.0f}"]
+
+
+def _tell_estimate(grid: "GridConfig", planner: "GpuPlanner", new: "list[Estimate]") -> None:
+    from hacpo.plan.gpu import LEARNING, SAMPLING, SHARE_OF_LIMIT
+
+    gpu, out = planner.gpu, console()
+    hours, tokens = sum(one.hours for one in new), sum(one.tokens for one in new)
+    out.print(f"new: {tokens:,} tokens to sample in training, {hours:,.0f} GPU hours")
+    length = planner.response_tokens or f"{SHARE_OF_LIMIT:.0%} of its limit"
+    out.print(
+        f"hours are arithmetic, not measured: a response has {length} tokens, {gpu.name} works at "
+        f"{SAMPLING:.0%} of its {gpu.flops / 1e12:.0f} Tflop/s while it samples and {LEARNING:.0%} "
+        "while it learns; memory is for responses as long as allowed",
+        soft_wrap=True,
+    )
+    too_large = sum(one.memory > gpu.memory for one in new)
+    if too_large:
+        out.print(
+            f"{too_large} need more than the {gpu.memory >> 30} GB of one {gpu.name}: lower "
+            "update.micro_tokens or vllm.gpu_memory_fraction, set lora, or take a larger --gpu",
+            soft_wrap=True,
+        )
+
+
+def _as_json(
+    grid: "GridConfig",
+    cells: "list[CellSpec]",
+    states: dict[str, str],
+    new: "list[CellSpec]",
+    estimates: "dict[str, Estimate]",
+    planner: "GpuPlanner | None",
+    missing: dict[str, str],
+) -> dict[str, Any]:
+    return {
+        "name": grid.name,
+        "cells": [
+            {
+                "key": cell.key,
+                "label": cell.label,
+                "state": states[cell.key],
+                "method": cell.method,
+                "combination": cell.combination,
+                "agents": cell.agents,
+                "seed": cell.seed,
+                "steps": cell.config["steps"],
+                "rollouts": cell.rollouts,
+                **({"estimate": estimates[cell.key]} if cell.key in estimates else {}),
+            }
+            for cell in cells
+        ],
+        "new": len(new),
+        "rollouts_of_new": sum(cell.rollouts for cell in new),
+        "gpu": planner.gpu if planner else None,
+        "gpu_hours_of_new": sum(estimates[cell.key].hours for cell in new) if planner else None,
+        "missing": missing,
+    }
 
 
 def _states(cells: "list[CellSpec]") -> dict[str, str]:

@@ -46,21 +46,13 @@ def grouped_attention(
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
-    groups, length = key.shape[1], key.shape[2]
-    # A slice of a roomy cache: its first two axes are one, without a copy.
-    keys, values = (x.reshape(rows * groups, length, x.shape[-1]) for x in (key, value))
-    grouped = query.reshape(rows * groups, heads // groups, width)
-    scores = torch.bmm(grouped, keys.transpose(1, 2)).float()
-    scores *= width**-0.5 if scaling is None else scaling
-    if attention_mask is not None:
-        by_row = scores.view(rows, heads, length)
-        mask = attention_mask.reshape(-1, 1, length)
-        if mask.dtype == torch.bool:
-            by_row.masked_fill_(~mask, -torch.inf)
-        else:
-            by_row += mask
-    weights = scores.softmax(-1).to(values.dtype)
-    return torch.bmm(weights, values).view(rows, 1, heads, values.shape[-1]), None
+    # The query heads of a group as if they were positions; one new token sees all that came before.
+    groups = key.shape[1]
+    grouped = query.reshape(rows, groups, heads // groups, width)
+    seen = torch.nn.functional.scaled_dot_product_attention(
+        grouped, key, value, attn_mask=attention_mask, scale=scaling
+    )
+    return seen.reshape(rows, 1, heads, value.shape[-1]), None
 
 
 AttentionInterface.register(NAME, grouped_attention)

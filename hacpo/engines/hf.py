@@ -12,6 +12,7 @@ from torch import Tensor
 from hacpo.engines.attention import decoding_attention
 from hacpo.engines.base import Sample
 from hacpo.engines.cache import RoomyCache
+from hacpo.engines.packed import packed_linears
 
 BLOCK = 256
 """Tokens whose probabilities are summed before one of them is looked for."""
@@ -52,9 +53,10 @@ class HFEngine:
         uniform = torch.rand(len(prompts), num_samples, max_tokens, generator=generator)
         per_batch = max(1, self._batch_rows // num_samples)
         samples: list[list[Sample]] = []
-        for start in range(0, len(prompts), per_batch):
-            part = slice(start, start + per_batch)
-            with decoding_attention(self._model):
+        rows = min(per_batch, len(prompts)) * num_samples
+        with decoding_attention(self._model), packed_linears(self._model, rows):
+            for start in range(0, len(prompts), per_batch):
+                part = slice(start, start + per_batch)
                 samples += self._batch(prompts[part], uniform[part], temperature)
         return samples
 
@@ -147,20 +149,20 @@ def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Ten
     """A token for each row by inverting the cumulative distribution at `uniform_R`.
 
     One uniform number per row and position, drawn beforehand, so that a row's sample does not
-    depend on which other rows are still in the batch.
+    depend on which other rows are still in the batch. Overwrites float32 logits.
     """
-    logits_RV = logits_RV.float()
+    weights_RV = logits_RV.float()
     if temperature not in (0.0, 1.0):
-        logits_RV = logits_RV / temperature
-    best_R, most_likely_R = logits_RV.max(-1)
-    weights_RV = (logits_RV - best_R.unsqueeze(1)).exp_()
+        weights_RV = weights_RV / temperature
+    # In place: the logits are read nowhere else, and a vocabulary's worth of memory is dear.
+    weights_RV.sub_(weights_RV.amax(-1, keepdim=True)).exp_()
     if temperature == 0:
-        picked_R = most_likely_R
+        picked_R = weights_RV.argmax(-1)
         total_R = weights_RV.double().sum(1)
     else:
         picked_R, total_R = _invert(weights_RV, uniform_R.double())
-    picked_logits_R = logits_RV.gather(1, picked_R.unsqueeze(1)).squeeze(1)
-    return picked_R, picked_logits_R - best_R - total_R.log().float()
+    picked_weights_R = weights_RV.gather(1, picked_R.unsqueeze(1)).squeeze(1)
+    return picked_R, (picked_weights_R.double() / total_R).log().float()
 
 
 def _invert(weights_RV: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from hacpo.benchmarks.catalogue import benchmark as benchmark_of
-from hacpo.benchmarks.files import data_folder, read_set
+from hacpo.benchmarks.files import read_set
 from hacpo.evals.metrics import problem_metrics
 from hacpo.evals.scoring import GradedResponse, documents_of
+from hacpo.places import data_folder
 from hacpo.settings import BENCHMARK_PROMPT
 from hacpo.types import UNGRADED
 from hacpo.verifiers import grade

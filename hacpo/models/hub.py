@@ -67,6 +67,18 @@ def snapshot(model: str, revision: str | None) -> Path:
     return Path(path)
 
 
+def config_folder(model: str, revision: str | None) -> Path:
+    """A folder that holds at least a model's config.json.
+
+    Raises:
+        DataError: not cached, and not to be had from the hub.
+    """
+    cached = _cache(model) / "snapshots" / commit(model, revision)
+    if (cached / "config.json").is_file():
+        return cached
+    return _download_config(model, cached.name).parent
+
+
 def _cache(model: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}"
 

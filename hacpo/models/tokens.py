@@ -42,6 +42,8 @@ class AgentTokens:
     """Every token that ends a response; the first is the one appended to cross rows."""
     pad_id: int
     special_ids: frozenset[int] = field(repr=False)
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the chat template."""
 
     def render(self, problem: Problem) -> list[int]:
         """The prompt's token ids, through the chat template if the tokenizer has one.
@@ -63,7 +65,10 @@ class AgentTokens:
             if self.tokenizer.chat_template is None:
                 return list(self.tokenizer(text)["input_ids"])
             encoded = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
+                [{"role": "user", "content": text}],
+                add_generation_prompt=True,
+                return_dict=True,
+                **self.template_kwargs,
             )
             return list(encoded["input_ids"])
         except Exception as error:  # tokenizers raises plain Exception, templates their own kinds
@@ -188,6 +193,7 @@ def load_tokens(agent: str, config: AgentConfig, model: str | Path) -> AgentToke
         end_ids=end_ids,
         pad_id=next(int(i) for i in padding if i is not None),
         special_ids=frozenset(tokenizer.all_special_ids) | frozenset(end_ids) | special,
+        template_kwargs=dict(config.chat_template_kwargs),
     )
 
 

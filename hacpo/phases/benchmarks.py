@@ -13,9 +13,9 @@ from typing import Any
 
 from hacpo.agents import Agent
 from hacpo.benchmarks.catalogue import benchmark
-from hacpo.benchmarks.files import data_folder
 from hacpo.errors import HacpoError
 from hacpo.ledger import read_json, storage_errors
+from hacpo.places import data_folder
 from hacpo.run import Run
 from hacpo.types import Evaluation, ProblemScore
 

@@ -149,7 +149,7 @@ class Sizes:
             micro_tokens=micro.tokens,
             passes=micro.passes,
             cache=self._cache(name, config, sizes, width) if agent.engine == "hf" else 0,
-            initial=base * (_FLOAT + copied * width) * needs_initial,
+            initial=base * width * needs_initial,
             engine=self._engine(config, sizes, width) if agent.engine == "vllm" else 0,
             loading=base * _FLOAT,
         )

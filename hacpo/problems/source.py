@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hacpo.errors import DataError
+from hacpo.places import data_folder
 from hacpo.problems import arithmetic
 from hacpo.problems.gym import PREFIX, gym_problems
 from hacpo.problems.jsonl import read_problems
@@ -16,11 +17,12 @@ from hacpo.types import Problem
 
 EMBEDDED = ("embedded:train", "embedded:held_out")
 SUMS = ("sums:train", "sums:held_out")
+DATA = "data:"
 
 
 def load_problems(spec: str) -> list[Problem]:
-    """Problems of a named set (`embedded:train`, `sums:held_out`, `reasoning_gym:NAME:train`) or
-    a JSONL file, in order.
+    """Problems of a named set (`embedded:train`, `sums:held_out`, `reasoning_gym:NAME:train`), of
+    a file in the data folder (`data:math_train.jsonl`) or of a JSONL file, in order.
 
     Raises:
         DataError: unknown name, or a file that cannot be used (see `read_problems`).
@@ -36,7 +38,19 @@ def load_problems(spec: str) -> list[Problem]:
     if spec.startswith(("embedded:", "sums:")):
         known = ", ".join((*EMBEDDED, *SUMS))
         raise DataError(f"unknown problems {spec!r}: choose {known} or a JSONL file")
+    if spec.startswith(DATA):
+        return _in_data_folder(spec.removeprefix(DATA))
     return read_problems(Path(spec).expanduser())
+
+
+def _in_data_folder(name: str) -> list[Problem]:
+    path = data_folder() / name
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file; `hacpo data fetch all` gets the paper's from the hub, or set "
+            "HACPO_DATA to a folder that has it"
+        )
+    return read_problems(path)
 
 
 def problems_digest(problems: Sequence[Problem]) -> str:

@@ -12,8 +12,9 @@ from hacpo.benchmarks.catalogue import BENCHMARKS, PAPER, SETS, benchmark
 from hacpo.benchmarks.check import check_data
 from hacpo.benchmarks.damage import control_characters, damaged, repaired
 from hacpo.benchmarks.fetch import fetch
-from hacpo.benchmarks.files import data_folder, read_set
+from hacpo.benchmarks.files import read_set
 from hacpo.errors import ConfigError, DataError
+from hacpo.places import data_folder
 from hacpo.problems import load_problems
 from hacpo.settings import BenchmarkName
 from tests.benchmark_data import REAL, SMALL, needs_real, write_problems

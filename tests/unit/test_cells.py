@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hacpo.cells import _benchmark_digest, expand, run_cell_spec
+from hacpo import inputs
+from hacpo.cells import expand, run_cell_spec
 from hacpo.errors import ConfigError, DataError
 from hacpo.presets import load_grid, load_run
 from tests.benchmark_data import write_problems
@@ -209,7 +210,7 @@ def test_benchmarks_are_part_of_the_key_once_they_are_asked_for(
         key(tmp_path, "evaluate.benchmarks=[gsm8k]", f"evaluate.{change}") for change in changes
     ]
     assert len({plain, asked, *keys}) == 5
-    _benchmark_digest.cache_clear()
+    inputs._benchmark_digest.cache_clear()
     write_problems(data / "gsm8k.jsonl", [("1 + 2?", "3")])
     assert key(tmp_path, "evaluate.benchmarks=[gsm8k]") != asked
 

@@ -1,0 +1,66 @@
+"""Packed linear layers against plain ones, alone and within a model that samples."""
+
+import pytest
+import torch
+
+from hacpo.engines.hf import HFEngine
+from hacpo.engines.packed import packed_linears
+from tests.parity.test_policy import make_policy
+
+pytestmark = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="no bfloat16 arithmetic on this CPU"
+)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(7, 96), (3, 5, 96)])
+def test_a_layer_says_the_same(shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(96, 40, bias=bias).bfloat16()
+    x = torch.randn(shape).bfloat16()
+    with torch.inference_mode():
+        plain = layer(x)
+        with packed_linears(layer, 7):
+            packed = layer(x)
+            assert "forward" in vars(layer)
+    torch.testing.assert_close(packed, plain, atol=2e-2, rtol=2e-2)
+    assert "forward" not in vars(layer)
+
+
+def test_the_next_call_has_the_next_weights() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32, bias=False).bfloat16())
+    x = torch.ones(2, 32).bfloat16()
+    with torch.inference_mode():
+        for value in (1.0, 2.0):
+            model[0].weight.fill_(value)
+            with packed_linears(model, 2):
+                assert model(x)[0, 0].item() == 32 * value
+
+
+def test_float32_and_layers_of_other_kinds_are_left_alone() -> None:
+    class Other(torch.nn.Linear):
+        pass
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Other(8, 8).bfloat16())
+    with packed_linears(model, 4):
+        assert not any("forward" in vars(layer) for layer in model)
+
+
+def test_layers_are_themselves_again_after_an_error() -> None:
+    layer = torch.nn.Linear(8, 8).bfloat16()
+    with pytest.raises(ZeroDivisionError), packed_linears(layer, 4):
+        raise ZeroDivisionError
+    assert "forward" not in vars(layer)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen2"])
+def test_a_model_samples_what_it_scores(architecture: str) -> None:
+    model = make_policy(architecture).model.bfloat16()
+    engine = HFEngine(model, end_ids=(1 << 20,), pad_id=0, decode=lambda ids: "", batch_rows=8)
+    prompt = [5, 6, 4, 7]
+    samples = engine.generate([prompt], 4, temperature=1.0, max_tokens=12, seed=3)[0]
+    for sample in samples:
+        ids = torch.tensor([[*prompt, *sample.token_ids]])
+        logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
+        expected = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=0.1, rtol=0)
