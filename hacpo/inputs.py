@@ -69,13 +69,20 @@ class ExpectedInputs(Inputs):
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.missing: dict[str, str] = {}
-        """What is not here -> how to get it. While there is any, keys are not the final ones."""
+        """What is not here -> why, or how to get it. While there is any, keys are not final."""
+        self._models: dict[tuple[str, str | None], str] = {}
 
     def model(self, agent: AgentConfig) -> str:
+        asked = agent.model, agent.revision
+        if asked not in self._models:  # the hub may take its time to refuse
+            self._models[asked] = self._find_model(agent)
+        return self._models[asked]
+
+    def _find_model(self, agent: AgentConfig) -> str:
         try:
             return super().model(agent)
         except DataError as error:
-            if local_folder(agent.model) is not None:
+            if _is_local(agent.model):
                 raise
             return self._note(agent.model, str(error))
 
@@ -100,6 +107,10 @@ class ExpectedInputs(Inputs):
     def _note(self, what: str, remedy: str) -> str:
         self.missing[what] = remedy
         return f"missing:{what}"
+
+
+def _is_local(model: str) -> bool:
+    return model.startswith(("embedded:", "pypi:")) or local_folder(model) is not None
 
 
 @lru_cache(maxsize=32)

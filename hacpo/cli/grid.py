@@ -1,5 +1,6 @@
 """`hacpo grid plan`: what a grid would do, before it does it."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,25 +56,23 @@ def plan(
     if json:
         print_json(_as_json(grid, cells, states, list(new), estimates, planner, inputs.missing))
         return
-    columns = ["cell", "key", "method", "agents", "seed", "state", "rollouts"]
-    columns += ["tokens", "GPU hours", "GPU GB"] * (planner is not None)
-    table = plain_table(*columns, numbers=("seed", *columns[6:]))
+    numbers = ["rollouts", *(["tokens", "GPU hours", "GPU GB"] if planner else [])]
+    table = plain_table("cell", "key", "state", *numbers, numbers=tuple(numbers))
     for cell in cells:
-        row = [Text(cell.label), cell.key[:8], Text(cell.method), Text(", ".join(cell.agents))]
-        row += [str(cell.seed), states[cell.key], f"{cell.rollouts:,}"]
-        if cell.key in estimates:
-            row += _estimated(estimates[cell.key])
-        table.add_row(*row)
+        table.add_row(
+            Text(cell.label),
+            cell.key[:8],
+            states[cell.key],
+            f"{cell.rollouts:,}",
+            *(_estimated(estimates[cell.key]) if planner else []),
+        )
     out = console()
     out.print(table)
     rollouts = sum(cell.rollouts for cell in new)
     out.print(f"{grid.name}: {len(states)} cells, {len(new)} new with {rollouts:,} rollouts")
     if planner is not None:
         _tell_estimate(grid, planner, [estimates[cell.key] for cell in new])
-    for what, remedy in inputs.missing.items():
-        out.print(Text(f"not here yet: {what} ({remedy})"), soft_wrap=True)
-    if inputs.missing:
-        out.print("until it is, keys are not final and every cell counts as new")
+    _tell_missing(inputs.missing)
 
 
 def _planner(grid: "GridConfig", gpu: str, response_tokens: int | None) -> "GpuPlanner | None":
@@ -125,6 +124,18 @@ def _tell_estimate(grid: "GridConfig", planner: "GpuPlanner", new: "list[Estimat
             "update.micro_tokens or vllm.gpu_memory_fraction, set lora, or take a larger --gpu",
             soft_wrap=True,
         )
+
+
+def _tell_missing(missing: dict[str, str]) -> None:
+    files = sorted(what.removeprefix("data:") for what in missing if what.startswith("data:"))
+    models = sorted(what for what in missing if not what.startswith("data:"))
+    say = partial(console().print, soft_wrap=True)
+    if files:
+        say(Text(f"not here yet: {', '.join(files)}; `hacpo data fetch all` gets them"))
+    if models:
+        say(Text(f"not here yet: {', '.join(models)}; such as {missing[models[0]]}"))
+    if missing:
+        say("until they are, keys are not final and every cell counts as new")
 
 
 def _as_json(

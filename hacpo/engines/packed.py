@@ -21,21 +21,21 @@ def packed_linears(model: torch.nn.Module, rows: int) -> Iterator[None]:
         model: whose weights must not change within.
         rows: of a decoding step; the layout is best for so many, and right for any number.
     """
-    layers = [layer for layer in model.modules() if _packs(layer)]
+    layers = [x for x in model.modules() if isinstance(x, torch.nn.Linear) and _packs(x)]
     try:
         for layer in layers:
             packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
             # On the instance, where a module looks before its class: no hook, no other module.
-            layer.forward = functools.partial(_linear, packed, layer.bias)
+            vars(layer)["forward"] = functools.partial(_linear, packed, layer.bias)
         yield
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
 
 
-def _packs(layer: torch.nn.Module) -> bool:
+def _packs(layer: torch.nn.Linear) -> bool:
     return (
-        type(layer) is torch.nn.Linear
+        type(layer) is torch.nn.Linear  # no subclass, which may compute something else
         and layer.weight.device.type == "cpu"
         and layer.weight.dtype == torch.bfloat16
         and "forward" not in vars(layer)

@@ -7,6 +7,7 @@ import contextlib
 import re
 from pathlib import Path
 
+import httpx
 import huggingface_hub
 from httpx import HTTPError
 from huggingface_hub import constants
@@ -58,6 +59,7 @@ def snapshot(model: str, revision: str | None) -> Path:
         check_folder(model, folder)
         return folder
     try:
+        _check_connection()
         path = huggingface_hub.snapshot_download(
             model, revision=sha, allow_patterns=_FILES, ignore_patterns=_NOT_FILES
         )
@@ -85,12 +87,19 @@ def _cache(model: str) -> Path:
 
 def _download_config(model: str, revision: str) -> Path:
     try:
+        _check_connection()
         path = huggingface_hub.hf_hub_download(
             model, "config.json", revision=revision, etag_timeout=_SECONDS
         )
     except _REFUSALS as error:
         raise _unavailable(model, revision, error) from None
     return Path(path)
+
+
+def _check_connection() -> None:
+    """Fail at once where there is no network: huggingface_hub tries for half a minute, loudly."""
+    if not constants.HF_HUB_OFFLINE:
+        httpx.head(constants.ENDPOINT, timeout=_SECONDS)
 
 
 def _unavailable(model: str, revision: str, error: Exception) -> DataError:

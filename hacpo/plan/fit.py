@@ -75,7 +75,7 @@ def places(
         return [Place("memory", int(MARGIN * needed), free["memory"])]
     offloads = config.offload is True or config.offload == "auto"
     if offloads:
-        on_gpu, outside = needed_offloaded(agents, GPU_CONTEXT), moved_off(agents)
+        on_gpu, outside = needed_offloaded(agents, GPU_CONTEXT, trains=trains), moved_off(agents)
     else:
         on_gpu, outside = needed_on_one_device(agents, GPU_CONTEXT, trains=trains), 0
     loading = max(a.loading for a in agents.values())

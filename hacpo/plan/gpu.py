@@ -71,8 +71,7 @@ class GpuPlanner:
         self.gpu = gpu
         self.response_tokens = response_tokens
         self._temporary = tempfile.TemporaryDirectory(prefix="hacpo-plan-")
-        self._folders: dict[str, str] = {}
-        self._sizes: dict[tuple[tuple[str, str], ...], Sizes] = {}
+        self._sizes = Sizes({}, {}, 0, gpu_bytes=gpu.memory, on_gpu=True)
 
     def estimate(self, config: RunConfig) -> Estimate:
         """Of one run.
@@ -80,7 +79,7 @@ class GpuPlanner:
         Raises:
             DataError: a model whose shape is not known.
         """
-        agents = self._memory(config)
+        agents, trains = self._memory(config), config.rule != "initial"
         tokens, work = 0, 0.0
         for agent in agents.values():
             sampled, done = self._training(config, agent)
@@ -89,7 +88,7 @@ class GpuPlanner:
         return Estimate(
             tokens=tokens,
             hours=work / self.gpu.flops / 3600 * max(config.gpus, 1),
-            memory=int(MARGIN * needed_offloaded(agents, GPU_CONTEXT)),
+            memory=int(MARGIN * needed_offloaded(agents, GPU_CONTEXT, trains=trains)),
         )
 
     def _training(self, config: RunConfig, agent: AgentMemory) -> tuple[int, float]:
@@ -103,9 +102,8 @@ class GpuPlanner:
         forward = 2.0 * agent.parameters
         # Scored by its own source, and by the initial policy; learned from with a backward pass of
         # twice a forward pass, which may be computed again.
-        passes = sampled * (2 if config.algorithm.kl else 1) + consumed * (
-            3 + config.update.gradient_checkpointing
-        )
+        scored = sampled * (2 if config.algorithm.kl else 1)
+        learned = consumed * (4 if config.update.gradient_checkpointing else 3)
         return sampled, forward * (sampled / SAMPLING + (scored + learned) / LEARNING)
 
     def _benchmarks(self, config: RunConfig, agent: AgentMemory) -> float:
@@ -127,17 +125,11 @@ class GpuPlanner:
         )
 
     def _memory(self, config: RunConfig) -> dict[str, AgentMemory]:
-        folders = {name: self._folder(agent) for name, agent in config.agents.items()}
-        models = tuple(sorted(folders.items()))
-        if models not in self._sizes:  # it remembers what it has counted
-            prompts = dict.fromkeys(folders, config.rollout.max_prompt_tokens)
-            self._sizes[models] = Sizes(folders, prompts, 0, gpu_bytes=self.gpu.memory, on_gpu=True)
-        return self._sizes[models].agents(config)
-
-    def _folder(self, agent: AgentConfig) -> str:
-        if agent.model not in self._folders:
-            self._folders[agent.model] = self._find(agent)
-        return self._folders[agent.model]
+        for name, agent in config.agents.items():
+            if name not in self._sizes.folders:
+                self._sizes.folders[name] = self._find(agent)
+            self._sizes.prompts[name] = config.rollout.max_prompt_tokens
+        return self._sizes.agents(config)
 
     def _find(self, agent: AgentConfig) -> str:
         packaged = agent.model.startswith(("embedded:", "pypi:"))

@@ -113,7 +113,7 @@ class Sizes:
         self, name: str, agent: AgentConfig, config: RunConfig, longest: Group
     ) -> tuple[Outline, float]:
         recompute = config.update.gradient_checkpointing
-        key = name, f"{agent.dtype} {agent.lora} {recompute} {longest}"
+        key = self.folders[name], f"{agent.dtype} {agent.lora} {recompute} {longest}"
         if key not in self._outlines:
             outline = Outline(name, agent, self.folders[name], recompute=recompute)
             pack = largest_micro_batch(_one_problem(config), [longest], outline.pack_tokens).pack
@@ -195,12 +195,14 @@ def needed_on_one_device(agents: dict[str, AgentMemory], base: int, *, trains: b
     return base + max(at_work, while_loading)
 
 
-def needed_offloaded(agents: dict[str, AgentMemory], base: int) -> int:
+def needed_offloaded(agents: dict[str, AgentMemory], base: int, *, trains: bool = True) -> int:
     """Bytes on a GPU whose agents leave it when they do nothing; one at a time is there.
 
     An engine with memory of its own takes it before the learner, whose weights it loads, has left;
     initial policies stay.
     """
+    if not trains:
+        return base + max(a.weights + max(a.cache, a.engine) for a in agents.values())
     initial = sum(a.initial for a in agents.values())
     return base + max(
         a.resident - a.initial + initial + max(a.passing, a.engine) for a in agents.values()

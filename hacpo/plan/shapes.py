@@ -3,6 +3,7 @@
 Read off the models' own config.json files. Weights are never made from these.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def write_shape(model: str, below: Path) -> Path | None:
     """A folder with the config of a model and nothing else; None if its shape is not known."""
     if model not in SHAPES:
         return None
-    folder = below / model.replace("/", "--")
+    content = json.dumps(SHAPES[model])
+    folder = below / hashlib.sha256(content.encode()).hexdigest()[:16]  # one for each shape
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(SHAPES[model]), encoding="utf-8")
+    (folder / "config.json").write_text(content, encoding="utf-8")
     return folder

@@ -126,7 +126,7 @@ def test_one_agent_can_be_chosen_from_a_pair() -> None:
         ({"combinations": [["a", "a"]], "methods": ["hacpo"], "seeds": [0]}, "duplicate agent id"),
         ({"combinations": [["a", "z"]], "methods": ["hacpo"], "seeds": [0]}, "unknown agent 'z'"),
         ({"combinations": [["a"]], "methods": ["nope"], "seeds": [0]}, "unknown method 'nope'"),
-        ({"combinations": [["a"]], "methods": [], "seeds": [0]}, "grid.methods"),
+        ({"combinations": [["a"]], "methods": [], "seeds": [0]}, "at least one method"),
         ({"combinations": [["a"]], "methods": ["hacpo"], "seeds": []}, "grid.seeds"),
         ({"combinations": [["a"]], "methods": ["hacpo"], "seeds": [1, 1]}, "distinct"),
     ],
