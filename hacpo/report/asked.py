@@ -42,12 +42,15 @@ def wanted_by_grid(config: Mapping[str, Any], cells: Sequence[CellView]) -> list
     """
     grid = config["grid"]
     found = {(cell.method, cell.combination, cell.seed): cell for cell in cells}
-    columns = [(method, method, config["steps"]) for method in grid["methods"]]
+    columns: list[tuple[str, str, dict[str, Any]]] = [(m, m, {}) for m in grid["methods"]]
     for name, variant in (grid.get("variants") or {}).items():
-        columns.append((name, variant["method"], variant["set"].get("steps", config["steps"])))
+        columns.append((name, variant["method"], variant["set"]))
+    settings = grid.get("settings") or {}
     wanted: dict[tuple[str, ...], Wanted] = {}
     for combination in grid["combinations"]:
-        for column, method, steps in columns:
+        own = settings.get("+".join(combination), {})
+        for column, method, changes in columns:
+            steps = {"steps": config["steps"], **own, **changes}["steps"]
             resolved = f"gspo_x{len(combination)}" if method == "gspo_xN" else method
             shown = resolved if column == "gspo_xN" else column
             rule, _ = parse_method(resolved)

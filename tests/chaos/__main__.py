@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --runs 30 [--postgres] [--seed 0]`: one line for each fault survived."""
+"""`python -m tests.chaos --runs 30 [--postgres] [--outage 120]`: a line for each fault survived."""
 
 import argparse
 import sys
@@ -47,14 +47,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--postgres", action="store_true", help="the registry on PostgreSQL")
-    parser.add_argument("--only", choices=sorted(FAULTS))
+    parser.add_argument("--only", choices=sorted(FAULTS), nargs="+")
+    parser.add_argument("--outage", type=float, help="seconds that a server is away")
     asked = parser.parse_args()
-    kinds = [asked.only] if asked.only else [k for k in FAULTS if asked.postgres or k != "postgres"]
+    kinds = asked.only or [k for k in FAULTS if asked.postgres or k != "postgres"]
     database = "PostgreSQL" if asked.postgres else "SQLite"
     failed = 0
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with stage(Path(folder), with_postgres=asked.postgres) as platform:
+            if asked.outage:
+                platform.outage = (asked.outage, asked.outage)
             for run in range(asked.runs):
                 random = Random(f"{asked.seed} {run}")
                 kind = kinds[run % len(kinds)]

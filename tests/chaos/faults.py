@@ -1,4 +1,4 @@
-"""What goes wrong. Each fault strikes once and is over, or mended, a few seconds later."""
+"""What goes wrong. Each fault strikes once and is over, or mended, some seconds later."""
 
 import os
 import resource
@@ -55,7 +55,7 @@ def restart_postgres(stage: Stage, random: Random) -> str:
     """The registry's database crashes and is away for a while."""
     assert stage.postgres is not None
     stage.postgres.stop()
-    seconds = random.uniform(1, 10)
+    seconds = random.uniform(*stage.outage)
     time.sleep(seconds)
     stage.postgres.start()
     return f"away {seconds:.0f} s"
@@ -88,7 +88,7 @@ def _kill_server(stage: Stage, random: Random, name: str) -> str:
     pid = _service(stage, name)
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    seconds = random.uniform(1, 10)
+    seconds = random.uniform(*stage.outage)
     time.sleep(seconds)
     stage.restart_services()
     return f"away {seconds:.0f} s"

@@ -40,6 +40,8 @@ class Stage:
     undisturbed: dict[str, Any]
     """Cell key -> results."""
     postgres: OwnPostgres | None
+    outage: tuple[float, float] = (1, 10)
+    """Seconds that a server is away, at least and at most."""
 
     @property
     def registry_url(self) -> str:
