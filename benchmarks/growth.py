@@ -2,8 +2,9 @@
 
     python benchmarks/growth.py growth.svg
 
-Agents: embedded ones in turn (a, b, c, a), 4 steps each; the sum over agents of sampling and of
-updating. Rows and length: the embedded agent b, one update of random responses.
+Agents: the embedded agent b so many times, 4 steps each, with a reward that leaves no group without
+signal, so that every row is learned from; the sum over agents of sampling and of updating. Rows and
+length: the same agent, one update of random responses.
 """
 
 import argparse
@@ -12,22 +13,26 @@ import os
 import statistics
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
-MODELS = ["embedded:a", "embedded:b", "embedded:c", "embedded:a"]
+AGENTS = 4
+REWARD = "def length(problem, response):\n    return len(response) / 100\n"
 ROWS, LENGTHS = [32, 64, 128, 256, 512], [24, 48, 96, 192]
 
 
-def by_agents(count: int) -> tuple[float, float]:
+def by_agents(count: int, home: str) -> tuple[float, float]:
     """(sampling, updating) seconds of a step with `count` agents, medians over steps."""
     from hacpo.api import train
 
-    agents = {f"agent{i}": {"model": MODELS[i]} for i in range(count)}
+    agents = {f"agent{i}": {"model": "embedded:b"} for i in range(count)}
     overrides = [f"agents={json.dumps(agents)}", "steps=5", "evaluate.samples=0"]
     overrides += ["evaluate.greedy=false", "tracking.kl_every=0", "threads=1"]
     overrides += ["update.rows_per_update=4096"]  # one update: only the number of rows differs
+    reward = {"type": "custom", "reward": "growth_reward:length", "folder": home}
+    overrides += [f"verifier={json.dumps(reward)}"]
     result = train("configs/embedded/pair.yaml", overrides=overrides, offline=True)
     seconds: dict[str, float] = {}
     for phase in ("rollout", "update"):
@@ -108,7 +113,8 @@ def main() -> None:
         if os.path.isdir(built):
             os.symlink(built, os.path.join(home, "agents"))
         os.environ["HACPO_HOME"] = home
-        agents = [by_agents(count) for count in range(1, len(MODELS) + 1)]
+        Path(home, "growth_reward.py").write_text(REWARD)
+        agents = [by_agents(count, home) for count in range(1, AGENTS + 1)]
         for count, (sampling, updates) in enumerate(agents, start=1):
             print(f"{count} agents: sampling {sampling:.2f} s, updates {updates:.2f} s")
         rows = [(count, updating(count, 26)) for count in ROWS]

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers import VerifierPool
 

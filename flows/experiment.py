@@ -12,6 +12,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.links import artifact_key, cell_links, mlflow_experiment_url
+from flows.log import Log
 from flows.parameters import AtLeastOne, NotNegative
 from flows.runs import AWAY, rename
 from hacpo.errors import HacpoError, LeaseLostError
@@ -63,7 +64,7 @@ def hacpo_experiment(
 
 
 @contextlib.contextmanager
-def _told(log: "logging.Logger | logging.LoggerAdapter[logging.Logger]") -> Iterator[None]:
+def _told(log: Log) -> Iterator[None]:
     """Prefect's pages are for people: training goes on without its server."""
     try:
         yield

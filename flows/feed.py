@@ -6,7 +6,6 @@ not matter for whom it was submitted. Runs are created only as slots free up: as
 slots while nothing runs, then one at a time, which waits for the next free slot.
 """
 
-import logging
 import os
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 
 from prefect.client.schemas.objects import FlowRun, StateType
 
+from flows.log import Log
 from flows.runs import changed_at, end_run, ended_runs, gpus_of, is_waiting, live_runs, submit_run
 from hacpo.errors import HacpoError
 from hacpo.registry import Registry
@@ -43,7 +43,7 @@ class Feeder:
 
     registry: Registry
     cells_per_run: int
-    log: "logging.Logger | logging.LoggerAdapter[logging.Logger]"
+    log: Log
     _quiet_until: float = field(default_factory=lambda: time.monotonic() + SILENT_SECONDS)
 
     def look(self) -> None:

@@ -1,6 +1,5 @@
 """`hacpo-grid`: expands a grid into cells, queues them, waits for them, reports."""
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.feed import Feeder, NobodyTakesCellsError
+from flows.log import Log
 from flows.parameters import AtLeastOne, Methods, Name, Override, Seeds, Text
 from flows.reports import link_mlflow, publish_report
 from flows.runs import AWAY, rename
@@ -25,8 +25,6 @@ LOOK_SECONDS = 1.5
 RETRY_SECONDS = 3.0
 PATIENCE_SECONDS = 900.0
 """How long registry and Prefect may be away."""
-
-Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
 def cancel_sweep(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:

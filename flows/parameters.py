@@ -8,7 +8,7 @@ Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 AtLeastOne = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
-Override = Annotated[str, Field(pattern=r"^[\w.]+=")]
+Override = Annotated[str, Field(pattern=r"^[^=\s]+=")]
 
 _Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[_Seed], Field(min_length=1)]

@@ -5,7 +5,6 @@ a grid's run (`hacpo sweep submit`) get their experiment runs and their report h
 told of sweeps that end or fail.
 """
 
-import logging
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +15,7 @@ from prefect.events import emit_event
 from prefect.states import Completed
 
 from flows.feed import LOST_SECONDS, Feeder
+from flows.log import Log
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
 from flows.runs import AWAY, changed_at, end_run, is_running, live_runs
@@ -60,9 +60,7 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
             time.sleep(LOOK_SECONDS)
 
 
-def end_dead_runs(
-    registry: Registry, log: "logging.Logger | logging.LoggerAdapter[logging.Logger]"
-) -> None:
+def end_dead_runs(registry: Registry, log: Log) -> None:
     """End experiment runs in Prefect whose process is gone, and stop those that were cancelled."""
     live = [run for run in live_runs() if run.state_type != StateType.SCHEDULED]
     if not live:
@@ -90,7 +88,7 @@ def end_dead_runs(
 
 def tell_news(
     registry: Registry,
-    log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
+    log: Log,
     postponed: set[str],
 ) -> None:
     """Report sweeps that ended, and tell people of them and of first failures.

@@ -1,11 +1,11 @@
 """A sweep's report as a Prefect artifact and in MLflow, whose page is a link in the registry."""
 
-import logging
 import os
 
 from prefect.artifacts import create_markdown_artifact
 
 from flows.links import artifact_key, cell_table, mlflow_experiment_url
+from flows.log import Log
 from hacpo.errors import HacpoError
 from hacpo.registry import Registry, SweepRow, SweepView
 
@@ -14,7 +14,7 @@ def publish_report(
     registry: Registry,
     view: SweepView,
     uri: str | None,
-    log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
+    log: Log,
 ) -> None:
     """The tables with every cell's links in Prefect; the whole page as a file in MLflow.
 

@@ -31,8 +31,8 @@ from hacpo.models.tokens import AgentTokens, check_tokenizer, load_tokens, token
 from hacpo.places import code_version, home
 from hacpo.problems import problems_digest
 from hacpo.run import seed_for
-from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS, VerifierConfig
 from hacpo.subjects import Subject
+from hacpo.task_settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS, VerifierConfig
 from hacpo.types import UNGRADED, FinishReason, Problem
 from hacpo.verifiers import VerifierPool
 from hacpo.verifiers.version import math_verifier_version
@@ -225,7 +225,10 @@ def _made_with(
     subject: Subject, asked: Asked, tokens: AgentTokens, each: _Loaded
 ) -> dict[str, str]:
     """What decides an answer or its grade: answers made with something else are not mixed in."""
-    prompt = json.dumps([asked.prompt, tokens.tokenizer.chat_template, tokens.end_ids])
+    asks = [asked.prompt, tokens.tokenizer.chat_template, tokens.end_ids]
+    if tokens.template_kwargs:  # else the same as before there were any
+        asks.append(tokens.template_kwargs)
+    prompt = json.dumps(asks)
     return {
         "tokenizer": tokenizer_hash(tokens.tokenizer),  # first: it is part of most identities
         "model": subject.identity,

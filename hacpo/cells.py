@@ -87,7 +87,7 @@ def expand(grid: GridConfig, home: Path, inputs: Inputs | None = None) -> list[C
     come to the same work (hacpo and an ablation's own value of alpha) share one key.
 
     Raises:
-        ConfigError: no cells, an invalid variant.
+        ConfigError: no cells, an invalid variant, settings that make one training into two.
         DataError: as `run_cell_spec`.
     """
     inputs = inputs or Inputs(home)
@@ -95,6 +95,14 @@ def expand(grid: GridConfig, home: Path, inputs: Inputs | None = None) -> list[C
     for column, config in expand_runs(grid):
         spec = run_cell_spec(config, home, column=column, inputs=inputs)
         cells.setdefault((spec.key, spec.label), spec)
+    labels: dict[str, str] = {}
+    for key, label in cells:
+        if labels.setdefault(label, key) != key:
+            raise ConfigError(
+                f"grid {grid.name!r}: {label!r} would be two trainings, since grid.settings differ "
+                "for its combinations: set there only what methods that share read, such as "
+                "algorithm.alpha"
+            )
     if not cells:
         raise ConfigError(f"grid {grid.name!r} has no cells: list combinations, methods and seeds")
     return sorted(cells.values(), key=lambda spec: -spec.rollouts)
@@ -113,14 +121,14 @@ def expand_runs(grid: GridConfig) -> list[tuple[str, RunConfig]]:
                 resolved = f"gspo_x{len(combination)}" if method == "gspo_xN" else method
                 shown = resolved if column == "gspo_xN" else column
                 joint = resolved in JOINT_METHODS
+                where = f"grid column {column!r} of {'+'.join(combination)}"
                 for members in [combination] if joint else [[agent] for agent in combination]:
                     data: dict[str, Any] = json.loads(json.dumps(base))
-                    data["agents"] = {name: base["agents"][name] for name in sorted(members)}
                     data |= {"method": resolved, "seed": seed}
-                    own = section.settings.get("+".join(combination), {})
-                    for dotted, value in (own | overrides).items():
+                    for dotted, value in (section.settings_of(combination) | overrides).items():
                         set_dotted(data, dotted, value)
-                    runs.append((shown, validate(RunConfig, data, f"grid column {column!r}")))
+                    data["agents"] = {name: data["agents"][name] for name in sorted(members)}
+                    runs.append((shown, validate(RunConfig, data, where)))
     return runs
 
 

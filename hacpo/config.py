@@ -16,14 +16,12 @@ from hacpo.settings import (
     AlgorithmConfig,
     CheckpointsConfig,
     Config,
-    EvaluateConfig,
-    ProblemsConfig,
     RolloutConfig,
     TrackingConfig,
     UpdateConfig,
-    VerifierConfig,
     VLLMConfig,
 )
+from hacpo.task_settings import EvaluateConfig, ProblemsConfig, VerifierConfig
 
 JOINT_METHODS = ("naive", "hacpo")
 SINGLE_METHODS = ("initial", "grpo", "gspo")
@@ -127,6 +125,12 @@ class GridSection(Config):
     """One training each."""
     settings: dict[str, Annotated[dict[str, object], Field(min_length=1)]] = Field(default={})
     """Of one combination, named as in `a+b`: dotted overrides such as `algorithm.alpha: 3`."""
+
+    def settings_of(self, combination: list[str]) -> dict[str, object]:
+        """The overrides of a combination, in whatever order its agents are named."""
+        own = (v for name, v in self.settings.items() if set(name.split("+")) == set(combination))
+        return next(own, {})
+
     variants: dict[Annotated[str, Field(pattern=_SLUG)], Variant] = Field(default={})
 
     @model_validator(mode="after")
@@ -177,11 +181,13 @@ class GridConfig(BaseConfig):
                 if agent not in self.agents:
                     known = ", ".join(self.agents)
                     raise ValueError(f"grid.combinations: unknown agent {agent!r}; known: {known}")
-        names = ["+".join(combination) for combination in self.grid.combinations]
         for name in self.grid.settings:
-            if name not in names:
-                known = ", ".join(names)
-                raise ValueError(f"grid.settings: unknown combination {name!r}; known: {known}")
+            for agent in name.split("+"):
+                if agent not in self.agents:
+                    known = ", ".join(self.agents)
+                    raise ValueError(
+                        f"grid.settings.{name}: unknown agent {agent!r}; known: {known}"
+                    )
         return self
 
 

@@ -6,13 +6,14 @@ Loads no torch.
 from functools import lru_cache
 from pathlib import Path
 
-from hacpo.benchmarks.catalogue import benchmark
+from hacpo.benchmarks.catalogue import SETS, benchmark
 from hacpo.benchmarks.files import read_set
 from hacpo.errors import DataError
 from hacpo.models.identity import local_folder, model_identity
 from hacpo.places import data_folder
 from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
-from hacpo.settings import AgentConfig, ProblemsConfig
+from hacpo.settings import AgentConfig
+from hacpo.task_settings import ProblemsConfig
 
 
 class Inputs:
@@ -39,7 +40,7 @@ class Inputs:
         Raises:
             DataError: unknown, or a file that cannot be used.
         """
-        return _digest(spec)
+        return _digest(spec, data_folder())
 
     def benchmark(self, name: str) -> str:
         """The digest of a benchmark's problems.
@@ -58,7 +59,7 @@ class Inputs:
         Raises:
             DataError: an unusable file, an overlap, fewer problems than a step takes.
         """
-        _check_problem_sets(problems.train, problems.held_out)
+        _check_problem_sets(problems.train, problems.held_out, data_folder())
         if per_step:
             check_enough(problems.train, len(load_problems(problems.train)), per_step)
 
@@ -99,7 +100,8 @@ class ExpectedInputs(Inputs):
 
     def _is_missing(self, spec: str) -> bool:
         file = spec.removeprefix("data:")
-        return file != spec and not (data_folder() / file).is_file()
+        fetched = any(each.file == file for each in SETS.values())
+        return fetched and file != spec and not (data_folder() / file).is_file()
 
     def _note_data(self, spec: str) -> str:
         return self._note(spec, "hacpo data fetch all")
@@ -114,13 +116,13 @@ def _is_local(model: str) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _check_problem_sets(train: str, held_out: str) -> None:
-    """Cached, as all here, since a grid asks for each cell."""
+def _check_problem_sets(train: str, held_out: str, folder: Path) -> None:
+    """Cached, as all here, since a grid asks for each cell; `folder` is where `data:` is."""
     check_disjoint(load_problems(train), load_problems(held_out))
 
 
 @lru_cache(maxsize=32)
-def _digest(spec: str) -> str:
+def _digest(spec: str, folder: Path) -> str:
     return problems_digest(load_problems(spec))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from hacpo.config import JOINT_METHODS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
 from hacpo.extras import require
+from hacpo.settings import AgentConfig
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
 
@@ -25,23 +26,32 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     uri = tracking_uri(config)
     if uri and not offline:
         check_server(uri)
+    agents = agents_in_use(config)
     VerifierPool(config.verifier).close()
     if config.device.startswith("cuda"):
         from hacpo.agents import pick_device
 
         pick_device(config.device)
-    for name, agent in config.agents.items():
+    for name, agent in agents.items():
         if agent.engine == "vllm":
             require("vllm", f"agent {name!r}: engine vllm")
         if agent.lora:
             require("peft", f"agent {name!r}: lora")
-    given = {name: a for name, a in config.agents.items() if not a.model.startswith("embedded:")}
+    given = {name: a for name, a in agents.items() if not a.model.startswith("embedded:")}
     if given:
         from hacpo.models.resolve import resolve_model
         from hacpo.models.tokens import load_tokens
 
         for name, agent in given.items():
             load_tokens(name, agent, resolve_model(agent.model, agent.revision, home))
+
+
+def agents_in_use(config: BaseConfig) -> dict[str, AgentConfig]:
+    """The agents that are trained: a grid's file may describe more than its combinations name."""
+    if not isinstance(config, GridConfig):
+        return config.agents
+    named = {agent for combination in config.grid.combinations for agent in combination}
+    return {name: agent for name, agent in config.agents.items() if name in named}
 
 
 MANY_CELLS = 10_000

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from hacpo.config import BaseConfig, GridConfig, RunConfig
 from hacpo.errors import ConfigError
 from hacpo.places import is_path
-from hacpo.settings import NAMED_PROBLEMS
+from hacpo.task_settings import NAMED_PROBLEMS
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 

@@ -12,7 +12,8 @@ from hacpo.errors import ConfigError, DataError
 from hacpo.ledger import read_json
 from hacpo.models.identity import content_hash, model_identity, model_label
 from hacpo.places import home
-from hacpo.settings import AgentConfig, ProblemsConfig, RolloutConfig
+from hacpo.settings import AgentConfig, RolloutConfig
+from hacpo.task_settings import ProblemsConfig
 
 BATCH_ROWS = 16
 """Responses that engine hf samples at once, of a model by itself: each may be 8192 tokens long."""

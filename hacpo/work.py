@@ -14,7 +14,7 @@ from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import Written, model_folder
 from hacpo.config import RunConfig
 from hacpo.deliver import mark_sent, mark_unsent
-from hacpo.errors import HacpoError, LeaseLostError
+from hacpo.errors import DataError, HacpoError, LeaseLostError
 from hacpo.failures import classify
 from hacpo.lease import LEASE_SECONDS, LEAVING_SECONDS, Lease, hold_folder, hold_lease
 from hacpo.ledger import storage_errors
@@ -70,6 +70,20 @@ def claim_cell(
     )
 
 
+def _check_inputs(config: RunConfig, key: str) -> None:
+    """Refuse to train under a key what is not what was queued under it.
+
+    Raises:
+        DataError: models, problems, benchmarks or the version differ here.
+    """
+    if run_cell_spec(config, home()).key != key:
+        raise DataError(
+            "what this cell reads is not here as it was where it was queued: a model, a problem "
+            "file, a benchmark, a reward's source or the version of hacpo differs; make them the "
+            "same on every machine, or submit the grid again"
+        )
+
+
 def free_dead(registry: Registry) -> None:
     """End the leases of processes of this machine that are gone."""
     for held in registry.held():
@@ -105,6 +119,7 @@ def work_on(
             tell = lease.tell
             _miss_checkpoints(registry, claim)
             config = RunConfig.model_validate(claim.config)
+            _check_inputs(config, claim.cell_key)
             registry.start_step_total(claim, 0 if config.rule == "initial" else config.steps)
             ensure_models([a.model for a in config.agents.values()], home(), tell)
             tracker = Tracker(run_folder(run_id), tracking_uri(config), offline=offline)

@@ -14,9 +14,11 @@ import signal
 import subprocess
 import sys
 
-import services
+from prefect_server import close_dead_runs, deploy, reconcile
 from runs import HacpoError, end_runs
-from services import CHECKOUT, HOME, Service, ServiceError, bring_up, running
+from service import CHECKOUT, HOME, Service, ServiceError, bring_up, running, write_private
+from services import status
+from stack import environment, write_environment
 from team_stack import (
     AUTH_FILE,
     DATA,
@@ -44,8 +46,8 @@ def start(workers: int) -> None:
     for service in every:
         service.check_port()
     make_cluster()
-    services.write_private(KEPT, "".join(f"{n}={v}\n" for n, v in sorted(held.items())))
-    services.write_environment(services.environment() | client(held))
+    write_private(KEPT, "".join(f"{n}={v}\n" for n, v in sorted(held.items())))
+    write_environment(environment() | client(held))
     write_auth_file()
     working = [service for service in every if service.port is None]
     started: list[Service] = []
@@ -53,11 +55,11 @@ def start(workers: int) -> None:
         bring_up([s for s in every if s.name in ("postgres", "s3")], started)
         make_stores(held)
         bring_up([s for s in every if s.name in ("prefect", "mlflow")], started)
-        services.deploy()
+        deploy()
         if not any(worker.pid() for worker in working):
-            services.close_dead_runs()
+            close_dead_runs()
         bring_up(working, started)
-        services.reconcile()
+        reconcile()
     except BaseException:
         for service in reversed(started):
             service.stop()
@@ -155,7 +157,7 @@ def main() -> None:
         if asked.action == "start":
             return start(max(asked.workers, workers_there()))
         every = stack(settings(), workers_there())
-        stop(every) if asked.action == "stop" else services.status(every)
+        stop(every) if asked.action == "stop" else status(every)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import services
 from processes import POLITE_SECONDS, wait_until
-from services import BIN, HOME, Service, ServiceError, number, running
+from service import BIN, HOME, Service, ServiceError, number, running
+from stack import services, slot_count
 
 DATA = HOME / "team" / "postgres"
 AUTH_FILE = HOME / "team" / "mlflow-auth.ini"
@@ -80,14 +80,14 @@ def settings() -> Settings:
 
 
 def client(held: Settings) -> dict[str, str]:
-    """What a worker or a person's shell needs, beside the addresses in services.environment()."""
+    """What a worker or a person's shell needs, beside the addresses in `stack.environment()`."""
     at = f"127.0.0.1:{postgres_port()}"
     return {"HACPO_REGISTRY_URL": f"postgresql://hacpo@{at}/hacpo"} | {n: held[n] for n in CLIENTS}
 
 
 def stack(held: Settings, workers: int) -> list[Service]:
     """In the order of their start."""
-    usual = {service.name: service for service in services.services(services.slot_count())}
+    usual = {service.name: service for service in services(slot_count())}
     cells = usual["worker-cells"]
     return [
         _postgres(),

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOUNDATION = {"types", "errors", "extras", "settings", "config"}
+FOUNDATION = {"types", "errors", "extras", "settings", "task_settings", "config"}
 # part of hacpo -> parts that it may import beside FOUNDATION and itself
 MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
     "extras": set(),
     "settings": set(),
+    "task_settings": set(),
     "config": set(),
     "places": set(),
     "slots": set(),

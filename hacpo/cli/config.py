@@ -55,11 +55,17 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, 
     for name, field in model.model_fields.items():
         section, is_named = _section(field.annotation)
         if section is not None:
+            if field.default is None:  # off unless it is there
+                yield f"{prefix}{name}", "section", "null", _meaning(field.description)
             yield from _keys(section, f"{prefix}{name}.{'NAME.' if is_named else ''}")
             continue
         default = "required" if field.default is PydanticUndefined else _shown(field.default)
-        meaning = " ".join((field.description or "").split())
-        yield f"{prefix}{name}", _type_name(field.annotation), default, meaning
+        kind = _type_name(field.annotation)
+        yield f"{prefix}{name}", kind, default, _meaning(field.description)
+
+
+def _meaning(description: str | None) -> str:
+    return " ".join((description or "").split())
 
 
 def _section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
@@ -68,6 +74,9 @@ def _section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
         return annotation, False
     if get_origin(annotation) is dict:
         return _section(get_args(annotation)[1])[0], True
+    if get_origin(annotation) in (Union, UnionType):
+        found = (_section(each)[0] for each in get_args(annotation))
+        return next((section for section in found if section), None), False
     return None, False
 
 

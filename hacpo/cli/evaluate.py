@@ -74,7 +74,7 @@ def evaluate(
     """Evaluate a model or a run's checkpoint; every answer is kept, with its grade."""
     from hacpo.benchmarks.catalogue import PAPER, benchmark
     from hacpo.places import data_folder
-    from hacpo.settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS
+    from hacpo.task_settings import BENCHMARK_PROMPT, BENCHMARK_TOKENS
 
     names = list(PAPER) if benchmarks == "all" else benchmarks.split(",")
     names = [benchmark(name.strip()).name for name in names]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hacpo.cli.errors import examples
+from hacpo.cli.errors import examples, say
 from hacpo.cli.output import Json, Settings, console, plain_table, print_json
 from hacpo.cli.stored import find_registry
 
@@ -23,13 +23,15 @@ EXAMPLES = examples(
     note="To run it: prefect deployment run hacpo-grid",
 )
 NEW = "new"
+_LEFT_OUT = "held-out evaluations are not in them; "
 
 
 def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A grid's YAML file.")],
     gpu: Annotated[
-        str, typer.Option(help="Kind of GPU, unless device is cpu: a100, h100, h200, b200.")
-    ] = "h200",
+        str | None,
+        typer.Option(help="Kind of GPU to estimate for: a100, h100, h200 (device: cuda), b200."),
+    ] = None,
     response_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Mean length of a response; default a quarter of its limit."),
@@ -51,7 +53,7 @@ def plan(
     cells = expand(grid, home(), inputs)
     states = _states(cells)
     planner = _planner(grid, gpu, response_tokens)
-    estimates = _estimates(cells, planner)
+    estimates = _estimates(cells, planner, inputs.missing)
     new = {cell.key: cell for cell in cells if states[cell.key] == NEW}.values()
     if json:
         print_json(_as_json(grid, cells, states, list(new), estimates, planner, inputs.missing))
@@ -64,42 +66,57 @@ def plan(
             cell.key[:8],
             states[cell.key],
             f"{cell.rollouts:,}",
-            *(_estimated(estimates[cell.key]) if planner else []),
+            *(_estimated(estimates.get(cell.key)) if planner else []),
         )
     out = console()
     out.print(table)
     rollouts = sum(cell.rollouts for cell in new)
     out.print(f"{grid.name}: {len(states)} cells, {len(new)} new with {rollouts:,} rollouts")
     if planner is not None:
-        _tell_estimate(grid, planner, [estimates[cell.key] for cell in new])
+        _tell_estimate(grid, planner, [estimates[x.key] for x in new if x.key in estimates])
     _tell_missing(inputs.missing)
 
 
-def _planner(grid: "GridConfig", gpu: str, response_tokens: int | None) -> "GpuPlanner | None":
-    if grid.device == "cpu":
-        return None
-    if grid.device == "auto" and all(a.model.startswith("embedded:") for a in grid.agents.values()):
+def _planner(
+    grid: "GridConfig", gpu: str | None, response_tokens: int | None
+) -> "GpuPlanner | None":
+    """For a grid that asks for GPUs, or where one is named."""
+    if gpu is None and not grid.device.startswith("cuda"):
         return None
     from hacpo.errors import ConfigError
     from hacpo.plan.gpu import GPUS, GpuPlanner
 
-    if gpu not in GPUS:
-        raise ConfigError(f"--gpu {gpu}: unknown kind; known: {', '.join(GPUS)}")
-    return GpuPlanner(GPUS[gpu], response_tokens)
+    kind = gpu or "h200"
+    if kind not in GPUS:
+        raise ConfigError(f"--gpu {kind}: unknown kind; known: {', '.join(GPUS)}")
+    if grid.device == "cpu":
+        raise ConfigError("--gpu: the grid's device is cpu")
+    untrained_apart = "initial" in grid.grid.methods
+    return GpuPlanner(GPUS[kind], response_tokens, untrained_apart=untrained_apart, tell=say)
 
 
-def _estimates(cells: "list[CellSpec]", planner: "GpuPlanner | None") -> "dict[str, Estimate]":
+def _estimates(
+    cells: "list[CellSpec]", planner: "GpuPlanner | None", missing: dict[str, str]
+) -> "dict[str, Estimate]":
+    """Cell key -> its estimate; without those of models whose shape is not to be had."""
     if planner is None:
         return {}
     from hacpo.config import RunConfig
+    from hacpo.errors import DataError
 
-    return {
-        cell.key: planner.estimate(RunConfig.model_validate(cell.config))
-        for cell in {cell.key: cell for cell in cells}.values()
-    }
+    found = {}
+    for cell in {cell.key: cell for cell in cells}.values():
+        try:
+            found[cell.key] = planner.estimate(RunConfig.model_validate(cell.config))
+        except DataError:
+            if not missing.keys() & {agent["model"] for agent in cell.agents.values()}:
+                raise
+    return found
 
 
-def _estimated(estimate: "Estimate") -> list[str]:
+def _estimated(estimate: "Estimate | None") -> list[str]:
+    if estimate is None:
+        return ["-"] * 3
     memory = estimate.memory / (1 << 30)
     return [f"{estimate.tokens:,}", f"{estimate.hours:,.1f}", f"{memory:.0f}"]
 
@@ -110,11 +127,12 @@ def _tell_estimate(grid: "GridConfig", planner: "GpuPlanner", new: "list[Estimat
     gpu, out = planner.gpu, console()
     hours, tokens = sum(one.hours for one in new), sum(one.tokens for one in new)
     out.print(f"new: {tokens:,} tokens to sample in training, {hours:,.0f} GPU hours")
+    evaluates = grid.evaluate.samples > 0 or grid.evaluate.greedy
     length = planner.response_tokens or f"{SHARE_OF_LIMIT:.0%} of its limit"
     out.print(
         f"hours are arithmetic, not measured: a response has {length} tokens, {gpu.name} works at "
         f"{SAMPLING:.0%} of its {gpu.flops / 1e12:.0f} Tflop/s while it samples and {LEARNING:.0%} "
-        "while it learns; memory is for responses as long as allowed",
+        f"while it learns; {_LEFT_OUT * evaluates}memory is for responses as long as allowed",
         soft_wrap=True,
     )
     too_large = sum(one.memory > gpu.memory for one in new)
@@ -129,13 +147,13 @@ def _tell_estimate(grid: "GridConfig", planner: "GpuPlanner", new: "list[Estimat
 def _tell_missing(missing: dict[str, str]) -> None:
     files = sorted(what.removeprefix("data:") for what in missing if what.startswith("data:"))
     models = sorted(what for what in missing if not what.startswith("data:"))
-    say = partial(console().print, soft_wrap=True)
+    write = partial(console().print, soft_wrap=True)
     if files:
-        say(Text(f"not here yet: {', '.join(files)}; `hacpo data fetch all` gets them"))
-    if models:
-        say(Text(f"not here yet: {', '.join(models)}; such as {missing[models[0]]}"))
+        write(Text(f"not here yet: {', '.join(files)}; `hacpo data fetch all` gets them"))
+    for model in models:
+        write(Text(f"not here yet: {missing[model].removeprefix('agent model ')}"))
     if missing:
-        say("until they are, keys are not final and every cell counts as new")
+        write("until they are, keys of their cells are not final, and these count as new")
 
 
 def _as_json(
@@ -167,7 +185,7 @@ def _as_json(
         "new": len(new),
         "rollouts_of_new": sum(cell.rollouts for cell in new),
         "gpu": planner.gpu if planner else None,
-        "gpu_hours_of_new": sum(estimates[cell.key].hours for cell in new) if planner else None,
+        "gpu_hours_of_new": sum(estimates[x.key].hours for x in new if x.key in estimates),
         "missing": missing,
     }
 

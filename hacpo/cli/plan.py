@@ -56,6 +56,8 @@ def plan(
     out = console()
     _show_memory(out, made)
     _show_time(out, made)
+    if run_config.evaluate.benchmarks:
+        out.print(f"time of benchmarks is not in it: {', '.join(run_config.evaluate.benchmarks)}")
 
 
 def _show_memory(out: "Console", made: "Plan") -> None:
@@ -66,7 +68,7 @@ def _show_memory(out: "Console", made: "Plan") -> None:
         "gradients",
         "activations",
         "tokens",
-        "KV cache",
+        "sampling",
     ]
     more = [
         name

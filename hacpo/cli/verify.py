@@ -33,7 +33,7 @@ def verify(
 ) -> None:
     r"""Grade responses by the last \boxed{...}: the same text, or equal by value."""
     answers = read_answers(file)
-    from hacpo.settings import VerifierConfig
+    from hacpo.task_settings import VerifierConfig
     from hacpo.types import Problem
     from hacpo.verifiers import VerifierPool
 

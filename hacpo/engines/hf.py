@@ -49,6 +49,8 @@ class HFEngine:
         seed: int,
     ) -> list[list[Sample]]:
         """See `hacpo.engines.base.Engine.generate`."""
+        if not prompts:
+            return []
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand(len(prompts), num_samples, max_tokens, generator=generator)
         per_batch = max(1, self._batch_rows // num_samples)

@@ -33,13 +33,19 @@ def packed_linears(model: torch.nn.Module, rows: int) -> Iterator[None]:
             vars(layer).pop("forward", None)
 
 
+def can_pack() -> bool:
+    """Whether this torch has oneDNN and this processor arithmetic in bfloat16."""
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def _packs(layer: torch.nn.Linear) -> bool:
     return (
         type(layer) is torch.nn.Linear  # no subclass, which may compute something else
         and layer.weight.device.type == "cpu"
         and layer.weight.dtype == torch.bfloat16
         and "forward" not in vars(layer)
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        and can_pack()
     )
 
 

@@ -8,7 +8,7 @@ from hacpo.benchmarks.files import read_set
 from hacpo.evals.metrics import problem_metrics
 from hacpo.evals.scoring import GradedResponse, documents_of
 from hacpo.places import data_folder
-from hacpo.settings import BENCHMARK_PROMPT
+from hacpo.task_settings import BENCHMARK_PROMPT
 from hacpo.types import UNGRADED
 from hacpo.verifiers import grade
 

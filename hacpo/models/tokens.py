@@ -169,6 +169,8 @@ def load_tokens(agent: str, config: AgentConfig, model: str | Path) -> AgentToke
         _check_kind(model_config, trusted=config.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(name, **shared)
         _check_vocabulary(tokenizer, model_config)
+        if config.chat_template_kwargs and tokenizer.chat_template is None:
+            raise DataError("has no chat template; remove chat_template_kwargs of this agent")
         end_ids = tuple(
             dict.fromkeys(
                 [

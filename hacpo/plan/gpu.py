@@ -5,6 +5,7 @@ does in a second, times the share of it that such work usually gets. Good for "a
 """
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from hacpo.models.identity import local_folder
 from hacpo.models.resolve import resolve_model
 from hacpo.places import home
 from hacpo.plan.fit import GPU_CONTEXT, MARGIN
-from hacpo.plan.memory import AgentMemory, Sizes, needed_offloaded
+from hacpo.plan.memory import AgentMemory, Sizes, needed_offloaded, needed_on_one_device
 from hacpo.plan.shapes import write_shape
 from hacpo.settings import AgentConfig
 
 SAMPLING, LEARNING = 0.10, 0.35
 """Share of a GPU's peak while it samples many rows at once, and while it scores and learns."""
+_MANY = 10_000
+"""Held-out problems: more than an engine takes at a time."""
 SHARE_OF_LIMIT = 0.25
 """Mean length of a response over its limit, if nothing better is known."""
 
@@ -54,7 +57,7 @@ class Estimate:
     tokens: int
     """That it samples while it trains, at the assumed length."""
     hours: float
-    """Of all GPUs that it holds."""
+    """Of all GPUs that it holds: sampling, learning, benchmarks; no held-out evaluations."""
     memory: int
     """Bytes of one GPU, with responses as long as the config allows."""
 
@@ -65,13 +68,26 @@ class GpuPlanner:
     Args:
         gpu: kind of GPU.
         response_tokens: mean length of a response; None: SHARE_OF_LIMIT of the limit.
+        untrained_apart: the grid has cells of method `initial`, so trainings look their benchmarks
+            before training up.
+        tell: what takes time.
     """
 
-    def __init__(self, gpu: Gpu, response_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        response_tokens: int | None = None,
+        *,
+        untrained_apart: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.gpu = gpu
         self.response_tokens = response_tokens
+        self._untrained_apart = untrained_apart
+        self._tell = tell
         self._temporary = tempfile.TemporaryDirectory(prefix="hacpo-plan-")
-        self._sizes = Sizes({}, {}, 0, gpu_bytes=gpu.memory, on_gpu=True)
+        self._folders: dict[tuple[str, str | None], str] = {}
+        self._sizes = Sizes({}, {}, _MANY, gpu_bytes=gpu.memory, on_gpu=True)
 
     def estimate(self, config: RunConfig) -> Estimate:
         """Of one run.
@@ -80,6 +96,7 @@ class GpuPlanner:
             DataError: a model whose shape is not known.
         """
         agents, trains = self._memory(config), config.rule != "initial"
+        needed = needed_on_one_device if config.offload is False else needed_offloaded
         tokens, work = 0, 0.0
         for agent in agents.values():
             sampled, done = self._training(config, agent)
@@ -88,7 +105,7 @@ class GpuPlanner:
         return Estimate(
             tokens=tokens,
             hours=work / self.gpu.flops / 3600 * max(config.gpus, 1),
-            memory=int(MARGIN * needed_offloaded(agents, GPU_CONTEXT, trains=trains)),
+            memory=int(MARGIN * needed(agents, GPU_CONTEXT, trains=trains)),
         )
 
     def _training(self, config: RunConfig, agent: AgentMemory) -> tuple[int, float]:
@@ -114,7 +131,7 @@ class GpuPlanner:
             min(each.sources[0].count, limit or each.sources[0].count) * each.samples
             for each in sets
         )
-        times = 1 if config.rule == "initial" else 2
+        times = 1 if config.rule == "initial" or self._untrained_apart else 2
         return 2.0 * agent.parameters * answers * length * times / SAMPLING
 
     def _mean(self, limit: int) -> int:
@@ -126,14 +143,16 @@ class GpuPlanner:
 
     def _memory(self, config: RunConfig) -> dict[str, AgentMemory]:
         for name, agent in config.agents.items():
-            if name not in self._sizes.folders:
-                self._sizes.folders[name] = self._find(agent)
+            asked = agent.model, agent.revision
+            if asked not in self._folders:
+                self._folders[asked] = self._find(agent)
+            self._sizes.folders[name] = self._folders[asked]
             self._sizes.prompts[name] = config.rollout.max_prompt_tokens
         return self._sizes.agents(config)
 
     def _find(self, agent: AgentConfig) -> str:
         packaged = agent.model.startswith(("embedded:", "pypi:"))
         if packaged or local_folder(agent.model) is not None:
-            return resolve_model(agent.model, agent.revision, home())
+            return resolve_model(agent.model, agent.revision, home(), self._tell)
         shape = write_shape(agent.model, Path(self._temporary.name))
         return str(shape or config_folder(agent.model, agent.revision))

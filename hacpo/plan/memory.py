@@ -51,7 +51,8 @@ class AgentMemory:
     passes: int
     """Of its update: only from the second on are there gradients beside activations."""
     cache: int
-    """Key-value cache and logits of the rows that engine hf samples at a time."""
+    """Key-value cache and logits of the rows that engine hf samples at a time, and on a CPU its
+    packed copy of bfloat16 weights."""
     initial: int
     """The frozen initial policy, where a KL term or its metric needs it."""
     engine: int
@@ -149,17 +150,19 @@ class Sizes:
             micro_tokens=micro.tokens,
             passes=micro.passes,
             cache=self._cache(name, config, sizes, width) if agent.engine == "hf" else 0,
-            initial=base * width * needs_initial,
+            # It is read in float32, which training of all weights hides behind its gradients.
+            initial=base * (_FLOAT if agent.lora else width) * needs_initial,
             engine=self._engine(config, sizes, width) if agent.engine == "vllm" else 0,
             loading=base * _FLOAT,
         )
 
     def _cache(self, name: str, config: RunConfig, sizes: Footprint, width: int) -> int:
+        packed = sizes.parameters * width if width < _FLOAT and not self.on_gpu else 0
         logits = sizes.vocabulary * (_LOGITS * _FLOAT + (width if width < _FLOAT else 0))
         calls = evaluations(config, self.held_out)
         if config.rule != "initial":
             calls.append(training(config))
-        return max(
+        return packed + max(
             (
                 call.rows(config.rollout.batch_rows)
                 * (sizes.cache_bytes * (self.prompts[name] + call.max_tokens) + logits)

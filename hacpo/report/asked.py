@@ -45,10 +45,10 @@ def wanted_by_grid(config: Mapping[str, Any], cells: Sequence[CellView]) -> list
     columns: list[tuple[str, str, dict[str, Any]]] = [(m, m, {}) for m in grid["methods"]]
     for name, variant in (grid.get("variants") or {}).items():
         columns.append((name, variant["method"], variant["set"]))
-    settings = grid.get("settings") or {}
+    settings = {frozenset(k.split("+")): v for k, v in (grid.get("settings") or {}).items()}
     wanted: dict[tuple[str, ...], Wanted] = {}
     for combination in grid["combinations"]:
-        own = settings.get("+".join(combination), {})
+        own = settings.get(frozenset(combination), {})
         for column, method, changes in columns:
             steps = {"steps": config["steps"], **own, **changes}["steps"]
             resolved = f"gspo_x{len(combination)}" if method == "gspo_xN" else method

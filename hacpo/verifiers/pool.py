@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hacpo.errors import ConfigError
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers.grades import Grade, ungraded
 from hacpo.verifiers.process import WorkerProcess

@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers.grades import Grade
 from hacpo.verifiers.pool import VerifierPool

@@ -50,13 +50,15 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(FAULTS), nargs="+")
     parser.add_argument("--outage", type=float, help="seconds that a server is away")
     asked = parser.parse_args()
+    if "postgres" in (asked.only or []) and not asked.postgres:
+        parser.error("--only postgres needs --postgres")
     kinds = asked.only or [k for k in FAULTS if asked.postgres or k != "postgres"]
     database = "PostgreSQL" if asked.postgres else "SQLite"
-    failed = 0
+    failed = missed = 0
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with stage(Path(folder), with_postgres=asked.postgres) as platform:
-            if asked.outage:
+            if asked.outage is not None:
                 platform.outage = (asked.outage, asked.outage)
             for run in range(asked.runs):
                 random = Random(f"{asked.seed} {run}")
@@ -64,12 +66,16 @@ def main() -> None:
                 started = time.monotonic()
                 try:
                     told = "ok: " + strike(platform, f"chaos-{run}", kind, random)
+                    missed += "missed" in told
                 except AssertionError as error:
                     failed += 1
                     told = f"FAILED: {error}"
                 seconds = time.monotonic() - started
                 print(f"{database} {run:3} {kind:9} {seconds:4.0f} s  {told}", flush=True)
-    print(f"{database}: {asked.runs - failed} of {asked.runs} survived (seed {asked.seed})")
+    print(
+        f"{database}: {asked.runs - failed - missed} of {asked.runs} survived, {failed} failed, "
+        f"{missed} had nothing to strike (seed {asked.seed})"
+    )
     sys.exit(failed > 0)
 
 

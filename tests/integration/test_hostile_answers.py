@@ -17,7 +17,7 @@ HOSTILE = Path(__file__).parents[1] / "data" / "vectors" / "hostile_answers.json
 HARD, SLACK = 10.0, 2.0
 SCRIPT = """
     import json, resource, sys, time
-    from hacpo.settings import VerifierConfig
+    from hacpo.task_settings import VerifierConfig
     from hacpo.types import Problem
     from hacpo.verifiers import VerifierPool
 
@@ -61,7 +61,7 @@ def test_hostile_answers_are_graded_within_limits_and_the_pool_goes_on() -> None
 @pytest.mark.slow
 def test_a_worker_over_the_hard_limit_is_killed_and_replaced() -> None:
     script = """
-        from hacpo.settings import VerifierConfig
+        from hacpo.task_settings import VerifierConfig
         from hacpo.types import Problem
         from hacpo.verifiers import VerifierPool
         config = VerifierConfig(type="math", timeout=2.0)  # hard, before the soft one of 3 s

@@ -16,7 +16,7 @@ from hacpo.benchmarks.files import read_set
 from hacpo.errors import ConfigError, DataError
 from hacpo.places import data_folder
 from hacpo.problems import load_problems
-from hacpo.settings import BenchmarkName
+from hacpo.task_settings import BenchmarkName
 from tests.benchmark_data import REAL, SMALL, needs_real, write_problems
 from tests.cli_runner import Cli
 

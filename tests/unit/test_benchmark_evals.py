@@ -15,7 +15,7 @@ from hacpo.benchmarks.files import read_set
 from hacpo.errors import DataError, StorageError
 from hacpo.evals.benchmark import BenchmarkResult, evaluate_benchmark
 from hacpo.evals.records import Answer, Records
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import UNGRADED, FinishReason, Problem
 from hacpo.verifiers import VerifierPool
 from tests.benchmark_data import REAL, SMALL, needs_real

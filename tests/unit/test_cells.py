@@ -196,6 +196,13 @@ def test_the_real_pair_is_known_before_anything_is_downloaded(tmp_path: Path) ->
     assert config.agents["gemma3"].end_tokens == ("\n", "\n\n")
 
 
+def test_variables_of_a_template_are_part_of_the_key_once_there_are_any(tmp_path: Path) -> None:
+    plain = key(tmp_path)
+    assert key(tmp_path, "agents.a.chat_template_kwargs={}") == plain
+    thinks = "agents.a.chat_template_kwargs={enable_thinking: false}"
+    assert key(tmp_path, thinks) not in (plain, key(tmp_path, thinks.replace("false", "true")))
+
+
 def test_benchmarks_are_part_of_the_key_once_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from hacpo.config import RunConfig
 from hacpo.errors import DataError
 from hacpo.presets import load_run
 from hacpo.problems import check_disjoint, load_problems, problems_digest
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers import VerifierPool
 from hacpo.verifiers.gym import grade_gym

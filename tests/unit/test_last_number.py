@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers import VerifierPool
 from hacpo.verifiers.last_number import grade_last_number, last_number

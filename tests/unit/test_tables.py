@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from flows.parameters import Override
 from hacpo.cells import expand, expand_runs
 from hacpo.config import RunConfig
 from hacpo.errors import ConfigError, DataError
 from hacpo.inputs import ExpectedInputs
 from hacpo.plan.gpu import GPUS, LEARNING, SAMPLING, GpuPlanner
+from hacpo.preflight import agents_in_use
 from hacpo.presets import load_grid
 from hacpo.report.paper import paper_row, paper_rows
 from hacpo.types import CellSpec
@@ -80,7 +83,8 @@ def test_every_run_has_the_papers_settings(table: str) -> None:
         short = table in ("table4", "figure4")
         assert run.evaluate.benchmark_tokens == (4096 if short else 8192)
         assert run.evaluate.benchmark_prompt == "{problem} " + SUFFIX
-        assert len(run.evaluate.benchmarks) == (1 if short else 7)
+        seven = ("math500", "math", "gsm8k", "aime25", "amc23", "minerva", "olympiad")
+        assert run.evaluate.benchmarks == (seven[:1] if short else seven)
         if run.rule == "hacpo":
             pair = PAIRS["+".join(sorted(run.agents))]
             changed = {"hacpo_no_stepwise": (*pair[:2], 0), "hacpo_no_clip": (3, None, 0.025)}
@@ -236,17 +240,87 @@ PAIR: dict[str, Any] = {
 }
 
 
+def small_grid(**section: Any) -> dict[str, Any]:
+    grid = {"combinations": [["a", "b"]], "methods": ["hacpo"], "seeds": [0]}
+    return PAIR | {"grid": grid | section}
+
+
 def test_settings_of_a_combination_reach_its_runs_and_yield_to_a_variant() -> None:
-    grid = {
-        "combinations": [["a", "b"]],
-        "methods": ["hacpo"],
-        "seeds": [0],
-        "settings": {"a+b": {"algorithm.alpha": 3}},
-        "variants": {"alpha_0": {"set": {"algorithm.alpha": 0}}},
-    }
-    found = dict(expand_runs(load_grid(PAIR | {"grid": grid})))
-    assert {name: run.algorithm.alpha for name, run in found.items()} == {"hacpo": 3, "alpha_0": 0}
-    with pytest.raises(ConfigError, match=r"unknown combination 'b\+a'; known: a\+b"):
-        load_grid(PAIR | {"grid": grid | {"settings": {"b+a": {"algorithm.alpha": 3}}}})
+    variants = {"alpha_0": {"set": {"algorithm.alpha": 0}}}
+    for name in ("a+b", "b+a"):
+        given = small_grid(settings={name: {"algorithm.alpha": 3}}, variants=variants)
+        found = {column: run.algorithm.alpha for column, run in expand_runs(load_grid(given))}
+        assert found == {"hacpo": 3, "alpha_0": 0}
+    elsewhere = small_grid(settings={"a+a": {"algorithm.alpha": 3}})
+    assert [run.algorithm.alpha for _, run in expand_runs(load_grid(elsewhere))] == [1]
+    with pytest.raises(ConfigError, match=r"grid\.settings\.a\+z: unknown agent 'z'; known: a, b"):
+        load_grid(small_grid(settings={"a+z": {"algorithm.alpha": 3}}))
     with pytest.raises(ConfigError, match="at least one method or variant"):
-        load_grid(PAIR | {"grid": grid | {"methods": [], "variants": {}}})
+        load_grid(small_grid(methods=[]))
+
+
+def test_settings_of_one_agent_leave_the_other_alone() -> None:
+    given = small_grid(methods=["gspo"], settings={"a+b": {"agents.b.dtype": "bfloat16"}})
+    found = {next(iter(run.agents)): run for _, run in expand_runs(load_grid(given))}
+    assert found["a"].agents["a"].dtype == "float32"
+    assert found["b"].agents["b"].dtype == "bfloat16"
+    wrong = small_grid(settings={"a+b": {"algorithm.alpha": -1}})
+    with pytest.raises(ConfigError, match=r"^grid column 'hacpo' of a\+b: algorithm.alpha"):
+        expand_runs(load_grid(wrong))
+
+
+def test_settings_that_make_one_training_into_two_are_refused(tmp_path: Path) -> None:
+    pairs = [["a", "b"], ["a", "c"]]
+    agents = PAIR["agents"] | {"c": {"model": "embedded:c"}}
+    given = small_grid(methods=["gspo"], combinations=pairs, settings={"a+b": {"steps": 30}})
+    with pytest.raises(ConfigError, match="'gspo a s0' would be two trainings"):
+        expand(load_grid(given | {"agents": agents}), tmp_path)
+    given = small_grid(
+        methods=["gspo"], combinations=pairs, settings={"a+b": {"algorithm.alpha": 3}}
+    )
+    assert len(expand(load_grid(given | {"agents": agents}), tmp_path)) == 3
+
+
+def test_a_pair_of_a_table_can_be_picked(tmp_path: Path) -> None:
+    one = "grid.combinations=[[qwen3-4b, qwen3-4b-instruct]]"
+    grid = load_grid(TABLES / "table1.yaml", [one])
+    assert len(expand(grid, tmp_path, ExpectedInputs(tmp_path))) == 2 * 4 + 2
+    assert set(agents_in_use(grid)) == {"qwen3-4b", "qwen3-4b-instruct"}
+    override = "agents.qwen3-8b-base.lora.rank=16"
+    assert TypeAdapter(Override).validate_python(override) == override
+
+
+def test_a_typing_error_in_a_file_is_no_missing_download(tmp_path: Path) -> None:
+    wrong = load_grid(TABLES / "table2.yaml", ["problems.train='data:math_trian.jsonl'"])
+    with pytest.raises(DataError, match=r"math_trian\.jsonl: no such file"):
+        expand(wrong, tmp_path, ExpectedInputs(tmp_path))
+
+
+def test_plan_says_what_it_cannot_estimate_and_does_not_estimate_unasked(cli: Cli) -> None:
+    other = ["--set", "agents.qwen3-4b-base.model=org/other"]
+    found = cli("grid", "plan", str(TABLES / "table2.yaml"), *other)
+    assert found.code == 0
+    assert found.out.count(" -  ") >= 3
+    assert "not here yet: org/other at main: not in the Hugging Face cache" in found.out
+    plain = cli("grid", "plan", str(TABLES.parent / "embedded" / "grid.yaml"))
+    assert "GPU hours" not in plain.out
+    cpu = cli("grid", "plan", str(TABLES.parent / "embedded" / "grid.yaml"), "--gpu", "h100")
+    assert (cpu.code, cpu.err) == (2, "hacpo: error: --gpu: the grid's device is cpu\n")
+
+
+def test_a_variants_model_is_the_one_that_is_counted() -> None:
+    changed = {"agents.qwen3-4b-base.model": "Qwen/Qwen3-8B-Base"}
+    grid = load_grid(TABLES / "table2.yaml").model_dump(mode="json")
+    grid["grid"]["variants"] = {"larger": {"method": "hacpo", "set": changed}}
+    planner = GpuPlanner(GPUS["h200"], 1000)
+    hours = {c: planner.estimate(run).hours for c, run in expand_runs(load_grid(grid))}
+    assert hours["larger"] > 1.5 * hours["hacpo"]
+
+
+def test_untrained_models_are_evaluated_once_where_they_are_cells() -> None:
+    run = next(run for column, run in runs("table1") if column == "gspo")
+    together = GpuPlanner(GPUS["h200"], 1000, untrained_apart=True).estimate(run)
+    alone = GpuPlanner(GPUS["h200"], 1000).estimate(run)
+    answers = 500 + 5000 + 1319 + 30 * 30 + 40 + 272 + 674
+    once = 2 * 4_022_468_096 * answers * 1000 / SAMPLING / 989e12 / 3600
+    assert alone.hours - together.hours == pytest.approx(once, rel=1e-6)

@@ -265,3 +265,27 @@ def test_control_tokens_of_a_vocabulary_are_special(tmp_path: Path) -> None:
     turn, plain = tokenizer.convert_tokens_to_ids(["<turn>", "<b>"])
     assert turn in tokens.special_ids
     assert plain not in tokens.special_ids
+
+
+THINKS = "{% if thinks %}00{% else %}11{% endif %}{{ messages[0].content }}"
+
+
+def test_variables_of_a_chat_template_reach_it(folder: Path) -> None:
+    path = folder / "template"
+    tokenizer = tiny_tokenizer([*CHARACTERS])
+    tokenizer.chat_template = THINKS
+    tiny_model(path, tokenizer, width=16, seed=0)
+    for variables, start in (({}, "11"), ({"thinks": True}, "00"), ({"thinks": False}, "11")):
+        config = AgentConfig(model=str(path), chat_template_kwargs=variables)
+        ids = load_tokens("t", config, path).render(PROBLEM)
+        assert tokenizer.decode(ids).replace(" ", "") == f"{start}001+010="
+
+
+def test_variables_without_a_template_or_of_the_tokenizers_own_are_refused(folder: Path) -> None:
+    path = folder / "plain"
+    tiny_model(path, tiny_tokenizer([*CHARACTERS]), width=16, seed=0)
+    config = AgentConfig(model=str(path), chat_template_kwargs={"thinks": False})
+    with pytest.raises(DataError, match="has no chat template; remove chat_template_kwargs"):
+        load_tokens("t", config, path)
+    with pytest.raises(ValueError, match="max_length is no variable of a template"):
+        AgentConfig(model="m", chat_template_kwargs={"max_length": 5})

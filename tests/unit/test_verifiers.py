@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hacpo.errors import ConfigError
-from hacpo.settings import VerifierConfig
+from hacpo.task_settings import VerifierConfig
 from hacpo.types import Problem
 from hacpo.verifiers import Grade, VerifierPool
 from hacpo.verifiers.boxed import grade_boxed, last_boxed
@@ -428,7 +428,7 @@ def test_an_interrupted_grading_ends_the_workers() -> None:
 def test_workers_end_when_their_parent_is_killed(activity: str) -> None:
     script = f"""
         import time
-        from hacpo.settings import VerifierConfig
+        from hacpo.task_settings import VerifierConfig
         from hacpo.types import Problem
         from hacpo.verifiers import VerifierPool
 

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from hacpo.models.footprint import Outline
 from hacpo.models.load import load_policy
 from hacpo.models.tokens import load_tokens
-from hacpo.plan.memory import Sizes
+from hacpo.plan.memory import Sizes, needed_offloaded
 from hacpo.plan.workload import (
     Sampling,
     count_evaluations,
@@ -136,6 +136,23 @@ def test_weights_optimizer_and_gradients_by_dtype(pair: dict[str, Any]) -> None:
     b = sizes_of(config).agents(config)["b"]
     assert b.weights - ROPE["b"] == 2 * b.parameters + 4 * b.trained
     assert b.optimizer == 8 * b.trained
+
+
+def test_sampling_in_bfloat16_on_a_cpu_holds_the_weights_twice(pair: dict[str, Any]) -> None:
+    config = load_run(pair, ["agents.b.dtype=bfloat16"])
+    sizes = sizes_of(config)
+    on_cpu = sizes.agents(config)
+    sizes.on_gpu = True
+    on_gpu = sizes.agents(config)
+    assert on_cpu["b"].cache - on_gpu["b"].cache == 2 * on_cpu["b"].parameters
+    assert on_cpu["a"].cache == on_gpu["a"].cache
+
+
+def test_what_does_not_train_needs_no_more_than_weights_and_cache(pair: dict[str, Any]) -> None:
+    agents = sizes_of(load_run(pair)).agents(load_run(pair))
+    largest = max(agent.weights + agent.cache for agent in agents.values())
+    assert needed_offloaded(agents, 7, trains=False) == 7 + largest
+    assert needed_offloaded(agents, 7) > 7 + largest
 
 
 def test_activations_are_linear_in_micro_tokens(pair: dict[str, Any]) -> None:
