@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 AGENTS = 4
-REWARD = "def length(problem, response):\n    return len(response) / 100\n"
+REWARD = "import random\n\ndef chance(problem, response):\n    return random.random()\n"
 ROWS, LENGTHS = [32, 64, 128, 256, 512], [24, 48, 96, 192]
 
 
@@ -30,8 +30,9 @@ def by_agents(count: int, home: str) -> tuple[float, float]:
     agents = {f"agent{i}": {"model": "embedded:b"} for i in range(count)}
     overrides = [f"agents={json.dumps(agents)}", "steps=5", "evaluate.samples=0"]
     overrides += ["evaluate.greedy=false", "tracking.kl_every=0", "threads=1"]
+    overrides += ["rollout.truncated=grade"]
     overrides += ["update.rows_per_update=4096"]  # one update: only the number of rows differs
-    reward = {"type": "custom", "reward": "growth_reward:length", "folder": home}
+    reward = {"type": "custom", "reward": "growth_reward:chance", "folder": home}
     overrides += [f"verifier={json.dumps(reward)}"]
     result = train("configs/embedded/pair.yaml", overrides=overrides, offline=True)
     seconds: dict[str, float] = {}

@@ -1,6 +1,7 @@
 """An agent with all that it needs: tokens, policy, learner, engine; and who has the device when."""
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -65,16 +66,26 @@ class Agent:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Policy and learner on the device, for scoring and updates."""
-        if not self.offloads:
-            yield
-            return
-        self.learner.move(self.device)
+        if self.offloads:
+            self.learner.move(self.device)
         try:
             yield
         finally:
-            self.learner.move(CPU)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()  # for whoever is next, which may be another process
+            if self.offloads:
+                self.learner.move(CPU)
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()  # for whoever is next, which may be another process
+            if self.device.type == "cpu":
+                trim()
+
+
+def trim() -> None:
+    """Return freed memory to the machine; where the C library cannot, nothing happens.
+
+    Tensors of ever other sizes leave holes in its heap, and a run would grow from step to step.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def build_agents(
