@@ -167,12 +167,21 @@ def make_engine(url: URL, *, foreign_keys: bool = True) -> Engine:
         event.listen(engine, "connect", lambda raw, _: _prepare_sqlite(raw, enforce))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=2,
         pool_pre_ping=True,  # a connection may have idled through a restart of the server
         connect_args={"connect_timeout": 10, "application_name": "hacpo"},
     )
+    event.listen(engine, "connect", lambda raw, _: _prepare_postgres(raw))
+    return engine
+
+
+def _prepare_postgres(raw: Any) -> None:
+    """PostgreSQL would compile what states mean for over a second, to run it for milliseconds."""
+    raw.autocommit = True
+    raw.execute("SET jit = off")
+    raw.autocommit = False
 
 
 def _prepare_sqlite(raw: Any, enforce: str) -> None:
