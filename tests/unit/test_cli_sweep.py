@@ -146,7 +146,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     nothing = yaml.safe_load(grid.read_text())
     nothing["grid"]["methods"] = []
     empty.write_text(yaml.safe_dump(nothing))
-    assert "grid.methods" in refusal(cli, "sweep", "submit", str(empty))
+    assert "at least one method or variant" in refusal(cli, "sweep", "submit", str(empty))
     broken = tmp_path / "broken.yaml"
     broken.write_text("agents: [a\n")
     assert "broken.yaml" in refusal(cli, "sweep", "submit", str(broken))

@@ -8,7 +8,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-FILE = re.compile(r"`((?:hacpo|flows|infra|configs|tests|docs|benchmarks)/[\w./+-]*\w)`")
+FILE = re.compile(
+    r"`(?!infra/\.env)((?:hacpo|flows|infra|configs|tests|docs|benchmarks)/[\w./+-]*\w)`"
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

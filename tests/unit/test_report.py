@@ -14,6 +14,7 @@ from rich.console import Console
 from hacpo.cells import expand
 from hacpo.config import GridConfig
 from hacpo.errors import ConfigError
+from hacpo.inputs import ExpectedInputs
 from hacpo.presets import load_grid
 from hacpo.registry import Registry
 from hacpo.report import sweep_report
@@ -320,10 +321,13 @@ def test_single_trainings_are_not_averaged() -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in CONFIGS if "grid:" in p.read_text()], ids=str)
-def test_the_table_finds_every_cell_of_a_committed_grid(path: Path, tmp_path: Path) -> None:
+def test_the_table_finds_every_cell_of_a_committed_grid(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     grid = load_grid(path)
     sweep = Sweep([], [])
-    specs = expand(grid, tmp_path)
+    specs = expand(grid, tmp_path, ExpectedInputs(tmp_path))
     for spec in specs:
         sweep.cell(spec.method, spec.combination, spec.seed)
     wanted = wanted_by_grid(grid.model_dump(mode="json"), sweep.cells)
