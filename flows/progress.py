@@ -13,13 +13,14 @@ from hacpo.registry import CellView, SweepView
 def headline(view: SweepView, elapsed: float) -> str:
     """`embedded: 3 of 12 cells done, 2 running, 7 queued; 04:10, about 9 min left`."""
     counts = view.counts
-    states = {"running": counts.running, "queued": counts.queued, "failed": counts.failed}
     told = [f"{counts.done} of {counts.total} cells done"]
-    told += [f"{count} {state}" for state, count in states.items() if count]
+    for state in ("running", "queued", "paused", "cancelled", "failed"):
+        if count := getattr(counts, state):
+            told.append(f"{count} {state}")
     minutes, seconds = divmod(int(elapsed), 60)
     time = f"{minutes:02d}:{seconds:02d}"
     left = seconds_left(view)
-    if counts.unfinished and left is not None:
+    if (counts.running or counts.queued) and left is not None:
         time += f", about {left / 60:.0f} min left" if left > 90 else ", nearly done"
     return f"{view.name}: {', '.join(told)}; {time}"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,7 +42,7 @@ def view(*cells: CellView) -> SweepView:
         offline=False,
         prefect_flow_run_id=None,
         mlflow_experiment_url="http://mlflow/#/experiments/4/runs",
-        counts=StateCounts(**{s: states.count(s) for s in ("queued", "running", "done", "failed")}),
+        counts=StateCounts(**Counter(states)),
         config={},
         cells=list(cells),
     )
@@ -97,6 +98,11 @@ def test_live_display_gives_every_cell_a_line() -> None:
     assert head.startswith("demo: 1 of 3 cells done")
     assert len(bar.rstrip()) == 30  # of 60; half of the responses are sampled
     assert [line.split()[0] for line in cells] == ["hacpo", "gspo"]
+
+
+def test_headline_of_a_paused_sweep_promises_nothing() -> None:
+    paused = cell("hacpo a+b s1", state="paused", steps_done=30)
+    assert headline(view(DONE, paused), 61) == "demo: 1 of 2 cells done, 1 paused; 01:01"
 
 
 def test_headline_of_a_finished_sweep_has_no_time_left() -> None:
