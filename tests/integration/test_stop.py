@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hacpo.cells import run_cell_spec
-from hacpo.errors import NotFiniteError
+from hacpo.errors import DataError, NotFiniteError
 from hacpo.loop import LOCAL, Phases
 from hacpo.places import default_registry_url, home, run_folder, run_id_of
 from hacpo.presets import load_run
@@ -143,3 +143,18 @@ def test_a_training_waits_for_a_registry_that_is_away(
             assert work(registry, LOCAL._replace(update=update))
         assert "database is locked" in caplog.text
         assert registry.cell(key).cell.attempts == 1
+
+
+def test_a_cell_whose_model_has_changed_since_it_was_queued_is_not_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key says what it was to be trained from; so does a newer version of the results."""
+    monkeypatch.setenv("HACPO_HOME", str(tmp_path / "home"))
+    config = tiny_pair(tmp_path / "models") | {"steps": 1}
+    with Registry.open(default_registry_url()) as registry:
+        key = submit(registry, config)
+        (Path(config["agents"]["a"]["model"]) / "special_tokens_map.json").write_text("{}")
+        with pytest.raises(DataError, match="is not here as it was where it was queued"):
+            work(registry)
+        cell = registry.cell(key).cell
+    assert (cell.state, cell.error_kind, cell.steps_done) == ("failed", "data", 0)
