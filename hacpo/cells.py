@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hacpo.config import JOINT_METHODS, GridConfig, RunConfig
+from hacpo.config import JOINT_METHODS, GridConfig, RunConfig, settings_of
 from hacpo.errors import ConfigError
 from hacpo.inputs import Inputs
 from hacpo.presets import set_dotted, validate
@@ -112,6 +112,7 @@ def expand_runs(grid: GridConfig) -> list[tuple[str, RunConfig]]:
     """(column of the table, run) for each training of a grid, in the order of the file."""
     base = grid.model_dump(mode="json", exclude={"grid"})
     section = grid.grid
+    asked = section.model_dump(mode="json", include={"settings"})
     columns: list[tuple[str, str, dict[str, object]]] = [(m, m, {}) for m in section.methods]
     columns += [(name, v.method, v.set) for name, v in section.variants.items()]
     runs = []
@@ -125,7 +126,7 @@ def expand_runs(grid: GridConfig) -> list[tuple[str, RunConfig]]:
                 for members in [combination] if joint else [[agent] for agent in combination]:
                     data: dict[str, Any] = json.loads(json.dumps(base))
                     data |= {"method": resolved, "seed": seed}
-                    for dotted, value in (section.settings_of(combination) | overrides).items():
+                    for dotted, value in (settings_of(asked, combination) | overrides).items():
                         set_dotted(data, dotted, value)
                     data["agents"] = {name: data["agents"][name] for name in sorted(members)}
                     runs.append((shown, validate(RunConfig, data, where)))

@@ -6,7 +6,8 @@ This module loads no torch.
 """
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -126,11 +127,6 @@ class GridSection(Config):
     settings: dict[str, Annotated[dict[str, object], Field(min_length=1)]] = Field(default={})
     """Of one combination, named as in `a+b`: dotted overrides such as `algorithm.alpha: 3`."""
 
-    def settings_of(self, combination: list[str]) -> dict[str, object]:
-        """The overrides of a combination, in whatever order its agents are named."""
-        own = (v for name, v in self.settings.items() if set(name.split("+")) == set(combination))
-        return next(own, {})
-
     variants: dict[Annotated[str, Field(pattern=_SLUG)], Variant] = Field(default={})
 
     @model_validator(mode="after")
@@ -189,6 +185,18 @@ class GridConfig(BaseConfig):
                         f"grid.settings.{name}: unknown agent {agent!r}; known: {known}"
                     )
         return self
+
+
+def settings_of(section: Mapping[str, Any], combination: Sequence[str]) -> dict[str, Any]:
+    """The overrides of a combination, in whatever order its agents are named.
+
+    Args:
+        section: GridSection as JSON data; an older sweep's has no settings.
+        combination: its agents.
+    """
+    settings = section.get("settings") or {}
+    own = (v for name, v in settings.items() if set(name.split("+")) == set(combination))
+    return next(own, {})
 
 
 def parse_method(method: str) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hacpo.benchmarks.catalogue import SETS, benchmark
 from hacpo.benchmarks.files import read_set
 from hacpo.errors import DataError
-from hacpo.models.identity import local_folder, model_identity
+from hacpo.models.identity import is_on_hub, model_identity
 from hacpo.places import data_folder
 from hacpo.problems import check_disjoint, check_enough, load_problems, problems_digest
 from hacpo.settings import AgentConfig
@@ -83,7 +83,7 @@ class ExpectedInputs(Inputs):
         try:
             return super().model(agent)
         except DataError as error:
-            if _is_local(agent.model):
+            if not is_on_hub(agent.model):
                 raise
             return self._note(agent.model, str(error))
 
@@ -109,10 +109,6 @@ class ExpectedInputs(Inputs):
     def _note(self, what: str, remedy: str) -> str:
         self.missing[what] = remedy
         return f"missing:{what}"
-
-
-def _is_local(model: str) -> bool:
-    return model.startswith(("embedded:", "pypi:")) or local_folder(model) is not None
 
 
 @lru_cache(maxsize=32)

@@ -85,6 +85,15 @@ def local_folder(model: str) -> Path | None:
     )
 
 
+def is_on_hub(model: str) -> bool:
+    """Whether a model is named by its hub id.
+
+    Raises:
+        DataError: as `local_folder`.
+    """
+    return not model.startswith((PREFIX, packaged.PREFIX)) and local_folder(model) is None
+
+
 def content_hash(folder: Path, home: Path) -> str:
     """sha256 over names and contents; files that have not changed are not read again."""
     folder = folder.resolve()

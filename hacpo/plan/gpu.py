@@ -12,7 +12,7 @@ from pathlib import Path
 from hacpo.benchmarks.catalogue import benchmark
 from hacpo.config import JOINT_METHODS, RunConfig
 from hacpo.models.hub import config_folder
-from hacpo.models.identity import local_folder
+from hacpo.models.identity import is_on_hub
 from hacpo.models.resolve import resolve_model
 from hacpo.places import home
 from hacpo.plan.fit import GPU_CONTEXT, MARGIN
@@ -151,8 +151,7 @@ class GpuPlanner:
         return self._sizes.agents(config)
 
     def _find(self, agent: AgentConfig) -> str:
-        packaged = agent.model.startswith(("embedded:", "pypi:"))
-        if packaged or local_folder(agent.model) is not None:
+        if not is_on_hub(agent.model):
             return resolve_model(agent.model, agent.revision, home(), self._tell)
         shape = write_shape(agent.model, Path(self._temporary.name))
         return str(shape or config_folder(agent.model, agent.revision))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hacpo.config import JOINT_METHODS, parse_method
+from hacpo.config import JOINT_METHODS, parse_method, settings_of
 from hacpo.registry import CellView
 
 
@@ -45,10 +45,9 @@ def wanted_by_grid(config: Mapping[str, Any], cells: Sequence[CellView]) -> list
     columns: list[tuple[str, str, dict[str, Any]]] = [(m, m, {}) for m in grid["methods"]]
     for name, variant in (grid.get("variants") or {}).items():
         columns.append((name, variant["method"], variant["set"]))
-    settings = {frozenset(k.split("+")): v for k, v in (grid.get("settings") or {}).items()}
     wanted: dict[tuple[str, ...], Wanted] = {}
     for combination in grid["combinations"]:
-        own = settings.get(frozenset(combination), {})
+        own = settings_of(grid, combination)
         for column, method, changes in columns:
             steps = {"steps": config["steps"], **own, **changes}["steps"]
             resolved = f"gspo_x{len(combination)}" if method == "gspo_xN" else method
