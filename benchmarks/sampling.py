@@ -18,14 +18,15 @@ NEVER = 1 << 20
 """An end token that no model has."""
 
 
-def best(run: Callable[[], Any], times: int = 3) -> float:
-    """Tokens per second of the fastest call."""
-    seconds = []
+def best(*runs: Callable[[], Any], times: int = 5) -> list[float]:
+    """Tokens per second of the fastest call of each, in turns: a machine has slow minutes."""
+    seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(times):
-        started = time.monotonic()
-        run()
-        seconds.append(time.monotonic() - started)
-    return PROMPTS * SAMPLES * TOKENS / min(seconds)
+        for run, own in zip(runs, seconds, strict=True):
+            started = time.monotonic()
+            run()
+            own.append(time.monotonic() - started)
+    return [PROMPTS * SAMPLES * TOKENS / min(own) for own in seconds]
 
 
 def bandwidth() -> float:
@@ -49,13 +50,15 @@ def measure(folder: str, dtype: str, prompts: list[list[int]], *, with_vllm: boo
     ).eval()
     engine = HFEngine(model, end_ids=(NEVER,), pad_id=0, decode=lambda ids: "", batch_rows=256)
     settings = {"temperature": 1.0, "max_tokens": TOKENS, "seed": 0}
-    hf = best(lambda: engine.generate(prompts, SAMPLES, **settings))
     ids = torch.tensor([prompt for prompt in prompts for _ in range(SAMPLES)])
     sampled: dict[str, Any] = {"do_sample": True, "top_k": 0, "pad_token_id": 0}
     sampled |= {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
     mask = torch.ones_like(ids)
-    plain = best(lambda: model.generate(input_ids=ids, attention_mask=mask, **sampled))
-    print(f"{dtype}: transformers.generate {plain:.0f}, hf {hf:.0f} tokens/s", flush=True)
+    plain, hf = best(
+        lambda: model.generate(input_ids=ids, attention_mask=mask, **sampled),
+        lambda: engine.generate(prompts, SAMPLES, **settings),
+    )
+    print(f"{dtype}: transformers.generate {plain:.0f}, hf {hf:.0f} tokens/s, {hf / plain:.2f}x")
     size = sum(p.nbytes for p in model.parameters())
     limit = PROMPTS * SAMPLES * bandwidth() / size
     print(f"  limit of memory {limit:.0f} tokens/s ({size / 1e6:.0f} MB of weights)", flush=True)
@@ -71,7 +74,7 @@ def measure(folder: str, dtype: str, prompts: list[list[int]], *, with_vllm: boo
             threads=2,
         )
         fast.load_weights(dict(model.named_parameters()))
-        vllm = best(lambda: fast.generate(prompts, SAMPLES, **settings))
+        (vllm,) = best(lambda: fast.generate(prompts, SAMPLES, **settings))
         fast.close()
         print(f"  vllm {vllm:.0f} tokens/s", flush=True)
 

@@ -11,22 +11,21 @@ from pathlib import Path
 import yaml
 
 from hacpo.cells import run_cell_spec
-from hacpo.checkpoints import Written, model_folder
+from hacpo.checkpoints import model_folder
 from hacpo.config import RunConfig
 from hacpo.deliver import mark_sent, mark_unsent
 from hacpo.errors import DataError, HacpoError, LeaseLostError
 from hacpo.failures import classify
-from hacpo.lease import LEASE_SECONDS, LEAVING_SECONDS, Lease, hold_folder, hold_lease
+from hacpo.lease import LEASE_SECONDS, LEAVING_SECONDS, hold_folder, hold_lease
 from hacpo.ledger import storage_errors
 from hacpo.loop import LOCAL, Phases, train_run
 from hacpo.models.resolve import ensure_models
 from hacpo.places import code_version, home, run_folder, run_id_of
 from hacpo.preflight import tracking_uri
-from hacpo.registry import LOST, RUN, Claim, Registry
+from hacpo.recorder import CellRecorder
+from hacpo.registry import Claim, Registry
 from hacpo.run import Run, close_run, start_run
-from hacpo.settings import AgentConfig
 from hacpo.tracking import Tracker
-from hacpo.types import Evaluation, StepSummary
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,6 @@ def work_on(
         Whether the cell is done; False: it was handed back on demand.
     """
     run_id = run_id_of(claim.cell_key)
-    tracker = None
     registry.wait_for_database(PATIENCE_SECONDS)
     try:
         with hold_lease(registry, claim) as lease, hold_folder(run_folder(run_id)), _log(run_id):
@@ -122,21 +120,19 @@ def work_on(
             _check_inputs(config, claim.cell_key)
             registry.start_step_total(claim, 0 if config.rule == "initial" else config.steps)
             ensure_models([a.model for a in config.agents.values()], home(), tell)
-            tracker = Tracker(run_folder(run_id), tracking_uri(config), offline=offline)
-            if tracking_uri(config) and not offline:
-                mark_unsent(run_folder(run_id))
-            _introduce(tracker, claim, config)
-            recorder = CellRecorder(registry, claim, config, lease)
-            tell("loading")
-            run = start_run(run_id, config, tracker=tracker, recorder=recorder, progress=tell)
-            tell("")
-            finished = train_run(run_id, phases)
-            if finished:
-                tell("finishing")
-                _conclude(registry, claim, run, tracker)
-            else:
-                logger.info("%s: handed back (%s)", claim.label, lease.wanted)
-                tracker.finish("KILLED")
+            with _tracking(run_id, config, offline=offline) as tracker:
+                _introduce(tracker, claim, config)
+                recorder = CellRecorder(registry, claim, config, lease)
+                tell("loading")
+                run = start_run(run_id, config, tracker=tracker, recorder=recorder, progress=tell)
+                tell("")
+                finished = train_run(run_id, phases)
+                if finished:
+                    tell("finishing")
+                    _conclude(registry, claim, run, tracker)
+                else:
+                    logger.info("%s: handed back (%s)", claim.label, lease.wanted)
+                    tracker.finish("KILLED")
         if finished:
             registry.finish(claim)
         else:
@@ -145,8 +141,6 @@ def work_on(
     except LeaseLostError:
         raise
     except Exception as error:
-        if tracker is not None:
-            tracker.finish("FAILED")
         failure = classify(error)
         with contextlib.suppress(LeaseLostError):  # whoever has the cell now decides about it
             registry.fail(claim, failure.kind, failure.message, requeue=failure.retry)
@@ -158,62 +152,41 @@ def work_on(
         raise
     finally:
         close_run(run_id)
-        if tracker is not None:
-            unsent = tracker.close(DRAIN_SECONDS)
-            if unsent:
-                logger.warning("%d events for MLflow wait in %s", unsent, run_folder(run_id))
-            else:
-                mark_sent(run_folder(run_id))
 
 
-class CellRecorder:
-    """`hacpo.run.Recorder` over the registry; every write proves that the lease still holds."""
-
-    def __init__(self, registry: Registry, claim: Claim, config: RunConfig, lease: Lease) -> None:
-        self._registry = registry
-        self._claim = claim
-        self._lease = lease
-        self._initial_keys = {
-            name: _initial_key(config, name, agent) for name, agent in config.agents.items()
-        }
-
-    def step(self, summary: StepSummary) -> None:
-        self._lease.wanted = self._registry.record_step(self._claim, summary)
-
-    def is_wanted(self) -> bool:
-        return self._lease.wanted in (RUN, LOST)  # a lost lease is told by the next write
-
-    def checkpoint(self, written: Written, removed: list[int]) -> None:
-        self._registry.record_checkpoint(
-            self._claim,
-            written.step,
-            path=str(written.path),
-            bytes=written.bytes,
-            sha256=written.sha256,
-        )
-        for step in removed:
-            self._registry.forget_checkpoint(self._claim, step)
-
-    def evaluation(self, evaluation: Evaluation) -> None:
-        key = self._initial_keys[evaluation.agent] if evaluation.step == 0 else None
-        self._registry.record_evaluation(self._claim, evaluation, identity_key=key)
-
-    def earlier_evaluation(self, agent: str, task: str, protocol: str) -> Evaluation | None:
-        return self._registry.find_evaluation(
-            self._initial_keys[agent], task=task, protocol=protocol, agent=agent
-        )
+@contextlib.contextmanager
+def _tracking(run_id: str, config: RunConfig, *, offline: bool) -> Iterator[Tracker]:
+    """The run's tracker, closed while its folder is still held: the next holder reads the spool."""
+    folder = run_folder(run_id)
+    uri = None if offline else tracking_uri(config)
+    tracker = Tracker(folder, uri)
+    if uri:
+        mark_unsent(folder)
+    patience = DRAIN_SECONDS
+    try:
+        yield tracker
+    except LeaseLostError:
+        patience = 0.0  # another process waits for the folder
+        raise
+    except Exception:
+        with contextlib.suppress(HacpoError):  # what failed is told, not that the disk is full, too
+            tracker.finish("FAILED")
+        raise
+    except BaseException:
+        patience = LEAVING_SECONDS
+        raise
+    finally:
+        unsent = tracker.close(patience)
+        if unsent:
+            logger.warning("%d events for MLflow wait in %s", unsent, folder)
+        elif uri:
+            mark_sent(folder)
 
 
 def forget_results(registry: Registry, cell_key: str) -> None:
     """Remove a cell's results and files so that it is done again (`--fresh`)."""
     registry.clear_cell(cell_key)
     shutil.rmtree(run_folder(run_id_of(cell_key)), ignore_errors=True)
-
-
-def _initial_key(config: RunConfig, name: str, agent: AgentConfig) -> str:
-    """Key of the `initial` cell of one agent: what its evaluation before training depends on."""
-    alone = config.model_copy(update={"agents": {name: agent}, "method": "initial"})
-    return run_cell_spec(alone, home()).key
 
 
 @contextlib.contextmanager

@@ -153,11 +153,13 @@ def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Ten
     One uniform number per row and position, drawn beforehand, so that a row's sample does not
     depend on which other rows are still in the batch. Overwrites float32 logits.
     """
-    weights_RV = logits_RV.float()
+    # In place: the logits are read nowhere else, and a vocabulary's worth of memory is dear. Those
+    # of fewer bits become float32 by the subtraction, without a pass of their own.
+    room_RV = logits_RV if logits_RV.dtype == torch.float32 else None
+    weights_RV = torch.sub(logits_RV, logits_RV.amax(-1, keepdim=True).float(), out=room_RV)
     if temperature not in (0.0, 1.0):
-        weights_RV = weights_RV / temperature
-    # In place: the logits are read nowhere else, and a vocabulary's worth of memory is dear.
-    weights_RV.sub_(weights_RV.amax(-1, keepdim=True)).exp_()
+        weights_RV /= temperature
+    weights_RV.exp_()
     if temperature == 0:
         picked_R = weights_RV.argmax(-1)
         total_R = weights_RV.double().sum(1)

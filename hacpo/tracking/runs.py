@@ -29,15 +29,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
     """
     experiment = experiment_id(client, start["experiment"], uri)
     tags = start["tags"]
-    of_cell = [
-        run
-        for run in client.search_runs(
-            [experiment],
-            filter_string=f"tags.`hacpo.cell` = '{tags['hacpo.cell']}'",
-            order_by=["attributes.start_time ASC"],
-        )
-        if run.data.tags.get("hacpo.sweep") == tags.get("hacpo.sweep")
-    ]
+    of_cell = _runs_of_cell(client, experiment, tags)
     found = [run for run in of_cell if run.data.tags.get("hacpo.run") == tags["hacpo.run"]]
     known = {
         (run.data.tags.get("mlflow.parentRunId"), run.data.tags.get("hacpo.agent")): run.info.run_id
@@ -69,7 +61,29 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
         )
         for agent, child in start["agents"].items()
     }
+    if created:  # a request whose answer came too late was sent twice, and so created two
+        found = [
+            run
+            for run in _runs_of_cell(client, experiment, tags)
+            if run.data.tags.get("hacpo.run") == tags["hacpo.run"]
+        ]
+    for run in found:
+        if run.info.run_id not in (parent, *agents.values()):
+            client.delete_run(run.info.run_id)
     return Runs(experiment, parent, agents, created)
+
+
+def _runs_of_cell(client: Any, experiment: str, tags: dict[str, str]) -> list[Any]:
+    """A cell's runs for a sweep, of every attempt, the oldest first."""
+    return [
+        run
+        for run in client.search_runs(
+            [experiment],
+            filter_string=f"tags.`hacpo.cell` = '{tags['hacpo.cell']}'",
+            order_by=["attributes.start_time ASC"],
+        )
+        if run.data.tags.get("hacpo.sweep") == tags.get("hacpo.sweep")
+    ]
 
 
 def experiment_id(client: Any, name: str, uri: str) -> str:

@@ -1,14 +1,17 @@
 """Sends a spool's events to MLflow, in order, as often as it takes; the only caller of mlflow.
 
 Sending again changes nothing: runs are found by their tags, MLflow keeps one of several equal
-(value, timestamp, step), and timestamps are the spool's.
+(value, timestamp, step), and timestamps are the spool's. Two processes never send at once: both
+would look for the runs, and both create them.
 """
 
+import contextlib
+import fcntl
 import logging
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -64,17 +67,25 @@ class Sender:
         start = self._spool.start
         if start is None or not self.unsent:
             return 0
-        if not self._opened:
-            self._open_runs(start)
-        self._opened = False  # after an error, look again: the server may be another one
-        sent = 0
-        while not stop() and (events := self._spool.read(self.state.cursor, _BATCH)):
-            self._send_events(events)
-            sent += len(events)
-            self.state.cursor += len(events)
-            self.state.save(self._folder)
-        self._opened = True
+        with self._alone():
+            if not self._opened:
+                self._open_runs(start)
+            self._opened = False  # after an error, look again: the server may be another one
+            sent = 0
+            while not stop() and (events := self._spool.read(self.state.cursor, _BATCH)):
+                self._send_events(events)
+                sent += len(events)
+                self.state.cursor += len(events)
+                self.state.save(self._folder)
+            self._opened = True
         return sent
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for another sender of this spool, such as a thread that a closing run gave up on."""
+        with (self._folder / "tracking.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _open_runs(self, start: Event) -> None:
         """Connect, and begin again from the first event if these are not the runs of last time."""

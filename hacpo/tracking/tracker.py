@@ -33,13 +33,12 @@ class Tracker:
     Args:
         folder: the run's ledger folder; events go to `tracking.jsonl` in it.
         uri: http(s)://... or sqlite:///...; None sends nothing (see `sync`).
-        offline: as if `uri` were None.
     Raises:
         ConfigError: another kind of address.
         StorageError: here and from all that logs: the folder cannot be read or written.
     """
 
-    def __init__(self, folder: Path, uri: str | None, *, offline: bool = False) -> None:
+    def __init__(self, folder: Path, uri: str | None) -> None:
         self._folder = folder
         self._spool = Spool(folder)
         self._sender: Sender | None = None
@@ -50,7 +49,7 @@ class Tracker:
         self._attempts = 0
         self._failing = False
         self._thread: threading.Thread | None = None
-        if uri is not None and not offline:
+        if uri is not None:
             check_scheme(uri)
             self._sender = Sender(self._spool, uri)
             self._thread = threading.Thread(target=self._work, name="mlflow sender", daemon=True)

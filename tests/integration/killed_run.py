@@ -19,9 +19,9 @@ POINTS = {
     "checkpoint_optimizer": "hacpo.checkpoints:save_file",
     "checkpoint_marker": "hacpo.checkpoints:_manifest",
     "checkpoint_rename": "pathlib:Path.rename",
-    "checkpoint_commit": "hacpo.work:CellRecorder.checkpoint",
-    "step_commit": "hacpo.work:CellRecorder.step",
-    "evaluation_written": "hacpo.work:CellRecorder.evaluation",
+    "checkpoint_commit": "hacpo.recorder:CellRecorder.checkpoint",
+    "step_commit": "hacpo.recorder:CellRecorder.step",
+    "evaluation_written": "hacpo.recorder:CellRecorder.evaluation",
     "finish": "hacpo.registry:Registry.finish",
 }
 

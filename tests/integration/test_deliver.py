@@ -1,16 +1,20 @@
 """Events that an ended run could not send reach MLflow later, once, by whoever looks."""
 
 import fcntl
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hacpo
 from hacpo.deliver import MARKER, deliver_waiting, mark_sent, mark_unsent
 from hacpo.ledger import write_json
 from hacpo.places import run_folder
-from hacpo.tracking import Tracker
+from hacpo.tracking import Tracker, sync
 from tests.integration.test_mlflow import begin, history, log, runs_of
+from tests.tiny import tiny_pair
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +73,76 @@ def test_a_server_that_is_still_down_is_asked_again_later(
     assert (folder / MARKER).exists()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert deliver_waiting() == 1
+
+
+def test_two_senders_of_one_spool_create_its_runs_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    create = MlflowClient.create_run
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.5)  # each has looked before the other has created
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(MlflowClient, "create_run", slowly)
+    folder = ended("twice")
+    MlflowClient(tracking_uri=uri).search_experiments()  # creates the tables
+    threads = [threading.Thread(target=sync, args=(folder, uri)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(runs_of(MlflowClient(tracking_uri=uri), "twice")) == 3
+
+
+def test_a_request_that_was_sent_twice_leaves_one_run(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    create = MlflowClient.create_run
+
+    def twice(*args: Any, **kwargs: Any) -> Any:
+        create(*args, **kwargs)
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(MlflowClient, "create_run", twice)
+    folder = ended("again")
+    sync(folder, uri)
+    runs = runs_of(MlflowClient(tracking_uri=uri), "again")
+    assert len(runs) == 3
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_run_says_its_last_word_while_its_folder_is_held(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    free: list[bool] = []
+    close = Tracker.close
+
+    def closing(tracker: Tracker, timeout: float = 10.0) -> int:
+        with (tracker._folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                free.append(False)
+            else:
+                free.append(True)
+        return close(tracker, timeout)
+
+    def failed(*_: object, **__: object) -> None:
+        raise RuntimeError("not of this world")
+
+    monkeypatch.setattr(Tracker, "close", closing)
+    if failing:
+        monkeypatch.setattr("hacpo.work.train_run", failed)
+    config = tiny_pair(tmp_path / "models") | {"steps": 1}
+    if failing:
+        with pytest.raises(RuntimeError, match="not of this world"):
+            hacpo.train(config)
+    else:
+        hacpo.train(config)
+    assert free == [False]

@@ -25,6 +25,43 @@ def test_a_layer_says_the_same(shape: tuple[int, ...], bias: bool) -> None:
     assert "forward" not in vars(layer)
 
 
+class Siblings(torch.nn.Module):
+    """Layers that are computed as one where they are given one input."""
+
+    def __init__(self, *, biases: tuple[bool, bool, bool]) -> None:
+        super().__init__()
+        self.q_proj = torch.nn.Linear(64, 48, bias=biases[0])
+        self.k_proj = torch.nn.Linear(64, 16, bias=biases[1])
+        self.v_proj = torch.nn.Linear(64, 16, bias=biases[2])
+
+    def forward(self, *x: torch.Tensor) -> list[torch.Tensor]:
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        return [layer(own) for layer, own in zip(layers, x, strict=True)]
+
+
+@pytest.mark.parametrize("biases", [(True,) * 3, (False,) * 3, (True, False, True)])
+def test_layers_with_one_input_say_the_same(biases: tuple[bool, bool, bool]) -> None:
+    torch.manual_seed(0)
+    model = Siblings(biases=biases).bfloat16()
+    x, y = torch.randn(2, 5, 64).bfloat16()
+    with torch.inference_mode():
+        for inputs in ((x, x, x), (x, y, x), (x, x, y), (y, y, y)):
+            plain = model(*inputs)
+            with packed_linears(model, 5):
+                for _ in range(2):
+                    for packed, expected in zip(model(*inputs), plain, strict=True):
+                        torch.testing.assert_close(packed, expected, atol=2e-2, rtol=2e-2)
+
+
+def test_layers_with_one_input_are_one_product() -> None:
+    model = Siblings(biases=(False,) * 3).bfloat16()
+    x = torch.randn(5, 64).bfloat16()
+    with torch.inference_mode(), packed_linears(model, 5):
+        q, k, v = model(x, x, x)
+    storage = q.untyped_storage().data_ptr()
+    assert [part.untyped_storage().data_ptr() for part in (k, v)] == [storage] * 2
+
+
 def test_the_next_call_has_the_next_weights() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(32, 32, bias=False).bfloat16())
     x = torch.ones(2, 32).bfloat16()
