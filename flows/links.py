@@ -5,10 +5,11 @@ import os
 import re
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 
 from prefect.utilities.urls import url_for
 
-from hacpo.registry import CellView, SweepView
+from hacpo.registry import CellView, SharedCurves, SweepView
 from hacpo.tracking import curves_url
 from hacpo.tracking.server import headers, public
 
@@ -51,12 +52,17 @@ def cell_links(cell: CellView, experiment_url: str | None) -> dict[str, str]:
     return links
 
 
-def cell_table(view: SweepView) -> str:
-    """Every cell of a sweep as a Markdown table with links, after one to all their curves."""
-    lines = ["| cell | state | steps | rollouts | links |", "|---|---|---|---|---|"]
+def cell_table(view: SweepView, shared: Sequence[SharedCurves] = ()) -> str:
+    """Every cell of a sweep as a Markdown table with links, after those to all their curves."""
+    lines = []
     if view.mlflow_experiment_url:
         curves = curves_url(view.mlflow_experiment_url)
-        lines = [f"[Rewards of all agents and methods]({curves}) in MLflow", "", *lines]
+        lines += [f"[Rewards of all agents and methods]({curves}) in MLflow", ""]
+    for other in shared:
+        if other.experiment_url:
+            curves = curves_url(other.experiment_url)
+            lines += [f"[Those of {other.cells} cells shared with {other.sweep}]({curves})", ""]
+    lines += ["| cell | state | steps | rollouts | links |", "|---|---|---|---|---|"]
     for cell in view.cells:
         links = " · ".join(cell_links(cell, view.mlflow_experiment_url).values())
         state = f"{cell.state}: {cell.error}" if cell.error else cell.state

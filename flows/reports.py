@@ -28,9 +28,8 @@ def publish_report(
     from hacpo.report.publish import publish
 
     report = sweep_report(registry, view.name).markdown()
-    create_markdown_artifact(
-        key=artifact_key("report", view.name), markdown=f"{report}\n\n{cell_table(view)}"
-    )
+    cells = cell_table(view, registry.shared_curves(view.name))
+    create_markdown_artifact(key=artifact_key("report", view.name), markdown=f"{report}\n\n{cells}")
     address = uri or os.environ.get("MLFLOW_TRACKING_URI")
     if address and not view.offline and view.counts.done:
         try:

@@ -35,7 +35,9 @@ def services(slots: int = 1) -> list[Service]:
     working |= {"HACPO_SLOTS": str(slots), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     # The pools' command is `python ...`, whoever's worker it is.
     working |= {"PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
-    worker = [str(BIN / "prefect"), "worker", "start", "--type", "process", "--pool"]
+    # Under a name that is misspelt, Prefect would make a pool whose runs hold no slot.
+    worker = [str(BIN / "prefect"), "worker", "start", "--no-create-pool-if-not-found"]
+    worker += ["--type", "process", "--pool"]
     files = HOME / "mlflow"
     return [
         Service(

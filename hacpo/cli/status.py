@@ -78,11 +78,15 @@ def _watch(sweep: str | None) -> None:
 def show_sweep(name: str, *, json: bool) -> None:
     """The cells of a sweep."""
     with open_registry() as registry:
-        view = registry.sweep(name)
+        view, shared = registry.sweep(name), registry.shared_curves(name)
     if json:
         print_json(view)
-    else:
-        console().print(_cells(view))
+        return
+    console().print(_cells(view))
+    for other in shared:
+        if other.experiment_url:
+            what = f"{other.cells} cells shared with {other.sweep}"
+            console().print(_curves(f"Curves of {what}", other.experiment_url))
 
 
 def list_table(sweeps: "list[SweepRow]") -> RenderableType:
@@ -120,9 +124,12 @@ def _cells(view: "SweepView") -> RenderableType:
         table,
     ]
     if view.mlflow_experiment_url:
-        url = curves_url(view.mlflow_experiment_url)
-        shown.append(Text(f"Curves: {url}", no_wrap=True, overflow="ignore"))
+        shown.append(_curves("Curves", view.mlflow_experiment_url))
     return Group(*shown)
+
+
+def _curves(what: str, experiment_url: str) -> Text:
+    return Text(f"{what}: {curves_url(experiment_url)}", no_wrap=True, overflow="ignore")
 
 
 def _now(cell: "CellView") -> str:

@@ -36,7 +36,7 @@ carry one across fork.
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -260,6 +260,15 @@ class SweepView(SweepRow):
 
     config: dict[str, Any]
     cells: list[CellView]
+
+
+class SharedCurves(NamedTuple):
+    """Cells of a sweep whose curves are in the MLflow experiment of an earlier one."""
+
+    sweep: str
+    """The earlier one."""
+    cells: int
+    experiment_url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

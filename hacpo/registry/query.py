@@ -17,6 +17,7 @@ from hacpo.registry.base import (
     EvaluationRow,
     HeldRow,
     RunView,
+    SharedCurves,
     StateCounts,
     StepRow,
     SweepRow,
@@ -75,6 +76,33 @@ class Query:
                 config=connection.execute(config).scalar_one(),
                 cells=cell_views(connection, listed, Cell.id.in_(members), now),
             )
+
+    def shared_curves(self, sweep: str) -> list[SharedCurves]:
+        """Where the curves are of cells that another sweep had asked for: in its experiment."""
+        with self._database.reading() as connection:
+            members = select(SweepCell.cell_id).where(
+                SweepCell.sweep_id == states.sweep_id(connection, sweep)
+            )
+            shared = (
+                select(SweepCell.cell_id)
+                .where(SweepCell.cell_id.in_(members))
+                .group_by(SweepCell.cell_id)
+                .having(func.count() > 1)
+            )
+            experiment = Cell.config["name"].as_string().label("experiment")
+            counted = (
+                select(experiment, func.count().label("cells"))
+                .where(Cell.id.in_(shared))
+                .group_by(experiment)
+                .subquery()
+            )
+            rows = connection.execute(
+                select(Sweep.name, Sweep.mlflow_experiment_url, counted.c.cells)
+                .join(counted, counted.c.experiment == Sweep.name)
+                .where(Sweep.name != sweep)
+                .order_by(Sweep.id)
+            )
+            return [SharedCurves(row.name, row.cells, row.mlflow_experiment_url) for row in rows]
 
     def unfinished(self, sweep: str) -> StateCounts:
         """The sweep's cells by state; a running cell whose lease has passed counts as queued."""

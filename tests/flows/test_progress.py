@@ -11,7 +11,7 @@ from rich.console import Console
 
 from flows.links import artifact_key, cell_table
 from flows.progress import headline, live, plain, seconds_left, share_done
-from hacpo.registry import AgentView, CellView, StateCounts, SweepView
+from hacpo.registry import AgentView, CellView, SharedCurves, StateCounts, SweepView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EMPTY: dict[str, Any] = {field.name: None for field in dataclasses.fields(CellView)}
@@ -115,6 +115,9 @@ def test_cell_table_links_and_survives_pipes() -> None:
     table = cell_table(view(DONE, failed))
     assert "[curves](http://mlflow/#/experiments/4/runs/m1?workflowType=machine_learning)" in table
     assert "failed: no \\| here" in table
+    shared = [SharedCurves("first", 2, "http://mlflow/#/experiments/1/runs")]
+    line = "[Those of 2 cells shared with first](http://mlflow/#/experiments/1/runs?view"
+    assert line in cell_table(view(DONE), shared)
 
 
 def test_artifact_keys_are_what_prefect_takes() -> None:

@@ -1,5 +1,6 @@
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -110,6 +111,21 @@ def test_settings_of_a_cell_that_another_sweep_waits_for_are_left_alone(registry
     cells = [spec("k", threads=4)]
     registry.register_sweep("mine", owner="bob", config={}, cells=cells)
     assert registry.cell("k").config["threads"] == 1
+
+
+def test_shared_cells_have_their_curves_where_they_were_first_asked_for(registry):
+    def named(key: str, name: str):
+        return replace(spec(key), config=spec(key).config | {"name": name})
+
+    for name, keys in (("first", "ab"), ("other", "c"), ("second", "abcd")):
+        cells = [named(key, name) for key in keys]
+        registry.register_sweep(name, owner="ann", config={}, cells=cells)
+    registry.link_sweep("first", mlflow_experiment_url="http://mlflow/1")
+    assert registry.shared_curves("second") == [
+        ("first", 2, "http://mlflow/1"),
+        ("other", 1, None),
+    ]
+    assert registry.shared_curves("first") == []
 
 
 def test_config_and_agents_come_back_in_the_order_given(registry, take):
