@@ -1,5 +1,6 @@
 """A report's tables in LaTeX, for a paper that loads booktabs."""
 
+import re
 from collections.abc import Sequence
 
 from hacpo.report.section import Section, Table, one_line
@@ -20,6 +21,8 @@ _SPECIAL = {
     "|": r"\textbar{}",
     "±": r"$\pm$",
 }
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+"""Before a number; between words it is a hyphen."""
 
 
 def latex(sweep: str, sections: Sequence[Section]) -> str:
@@ -37,7 +40,7 @@ def latex(sweep: str, sections: Sequence[Section]) -> str:
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
     plain = "".join(_SPECIAL.get(character, character) for character in one_line(text))
-    return plain.replace(r" -\textgreater{} ", r" $\rightarrow$ ")
+    return _MINUS.sub("$-$", plain.replace(r" -\textgreater{} ", r" $\rightarrow$ "))
 
 
 def _environment(section: Section, table: Table, words: Sequence[str]) -> str:

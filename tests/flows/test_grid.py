@@ -93,6 +93,26 @@ def test_the_schedule_of_the_reconciler_makes_runs(env: dict[str, str]) -> None:
     assert {run["auto_scheduled"] for run in runs()} == {True}
 
 
+def test_a_worker_of_an_unknown_pool_says_so_and_makes_none(env: dict[str, str]) -> None:
+    (unit,) = [
+        line.removeprefix("ExecStart=/opt/hacpo/.venv/bin/")
+        for line in (CHECKOUT / "infra/systemd/hacpo-worker@.service").read_text().splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    words = unit.replace("%i", "hacpo-cels").replace("${HACPO_LIMIT}", "1").split()
+    command = [sys.executable, "-m", *words]
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        try:
+            assert any("'hacpo-cels' not found" in line for line in worker.stdout)
+        finally:
+            worker.terminate()
+    pools = post(f"{env['PREFECT_API_URL']}/work_pools/filter", {})
+    assert "hacpo-cels" not in {pool["name"] for pool in pools}
+
+
 def test_wrong_parameters_are_refused_at_submission(env: dict[str, str]) -> None:
     for parameter, told in {
         'methods=["hacpoo"]': "methods",

@@ -173,6 +173,21 @@ def test_what_latex_would_read_as_commands_is_escaped() -> None:
         r"a\_b \& 5\% \{x\} \$y\$ \#1 \textasciitilde{} \textasciicircum{} \textbackslash{}z"
     )
     assert escaped("30.0 -> 50.0 ±1") == r"30.0 $\rightarrow$ 50.0 $\pm$1"
+    assert escaped("-3.5 [-6.7, +1] in 2026-11-30, p-value") == (
+        "$-$3.5 [$-$6.7, +1] in 2026-11-30, p-value"
+    )
+
+
+def test_latex_compiles(report: Report, tmp_path: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex: apt-get install texlive-latex-recommended")
+    body = rf"\begin{{document}}{report.latex()}\end{{document}}"
+    packages = r"\usepackage{booktabs}\usepackage[landscape,margin=1cm]{geometry}"
+    (tmp_path / "report.tex").write_text(rf"\documentclass{{article}}{packages}{body}")
+    compile_it = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+    done = subprocess.run(compile_it, cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-800:]
+    assert (tmp_path / "report.pdf").stat().st_size > 1000
 
 
 @pytest.mark.browser
