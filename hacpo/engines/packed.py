@@ -43,7 +43,8 @@ class _Packed:
     """The weights of layers with one input, and their newest products."""
 
     def __init__(self, layers: Sequence[torch.nn.Linear], rows: int) -> None:
-        weight = torch.cat([layer.weight.detach() for layer in layers])
+        weights = [layer.weight.detach() for layer in layers]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
         self._bias = torch.cat(biases) if biases else None

@@ -13,7 +13,7 @@ from hacpo.deliver import MARKER, deliver_waiting, mark_sent, mark_unsent
 from hacpo.ledger import write_json
 from hacpo.places import run_folder
 from hacpo.tracking import Tracker, sync
-from tests.integration.test_mlflow import begin, history, log, runs_of
+from tests.integration.mlflow_runs import begin, history, log, runs_of
 from tests.tiny import tiny_pair
 
 pytestmark = pytest.mark.slow
