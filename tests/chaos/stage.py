@@ -150,5 +150,5 @@ def wait_for(condition: Any, seconds: float, what: str) -> Any:
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.2)
+        time.sleep(0.5)
     return found
