@@ -18,7 +18,7 @@ from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
-from flows.runs import AWAY, changed_at, end_run, is_running, live_runs
+from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, live_runs
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
@@ -26,6 +26,7 @@ from hacpo.places import default_registry_url
 from hacpo.registry import Registry
 
 LOOK_SECONDS = 5.0
+LOOKS_BETWEEN_TIDYING = 12
 PENDING_SECONDS = 600.0
 """A run that a worker took but did not begin for so long: the worker is gone."""
 CANCELLING_SECONDS = 60.0
@@ -47,6 +48,8 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
         feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
         while True:
             try:
+                if looks % LOOKS_BETWEEN_TIDYING == 0:
+                    drop_late("hacpo-reconcile")
                 registry.repair()
                 end_dead_runs(registry, log)
                 tell_news(registry, log, postponed)

@@ -1,6 +1,7 @@
 """Experiment runs as Prefect knows them: submit, list, end."""
 
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,6 +11,7 @@ from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
@@ -49,6 +51,33 @@ def live_runs() -> list[FlowRun]:
 def ended_runs(limit: int) -> list[FlowRun]:
     """The latest experiment runs that have ended."""
     return _runs(_ENDED, sort=FlowRunSort.END_TIME_DESC, limit=limit)
+
+
+def drop_late(flow: str) -> int:
+    """Delete the scheduled runs of a flow that nobody began in time, but the newest.
+
+    Of a flow that runs one at a time they pile up on a machine that is slow or was away, and each
+    asks its server for the slot again whenever a worker looks: a server with SQLite then stands
+    still. Runs that a person asked for stay.
+
+    Returns:
+        How many were deleted.
+    """
+    late = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
+        expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
+    )
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
+            flow_run_filter=late,
+            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        )
+        piled = [run for run in found if run.auto_scheduled][1:]
+        for run in piled:
+            with suppress(ObjectNotFound):
+                client.delete_flow_run(run.id)
+    return len(piled)
 
 
 def rename(flow_run_id: str | None, name: str) -> None:

@@ -9,12 +9,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.runs import drop_late
 from hacpo.registry import CellView, Registry, SweepView
 from tests.servers import CHECKOUT, platform
 from tests.tiny import tiny_pair
@@ -91,6 +94,26 @@ def test_the_schedule_of_the_reconciler_makes_runs(env: dict[str, str]) -> None:
 
     wait_until(runs, "a scheduled run")
     assert {run["auto_scheduled"] for run in runs()} == {True}
+
+
+def test_scheduled_runs_that_nobody_began_do_not_pile_up(env: dict[str, str]) -> None:
+    api = env["PREFECT_API_URL"]
+    flow = post(f"{api}/flows/", {"name": "piling"})["id"]
+    every_second = {"schedule": {"interval": 1}, "active": True}
+    deployment = {"name": "piling", "flow_id": flow, "schedules": [every_second]}
+    post(f"{api}/deployments/", deployment)  # of no pool: nobody begins its runs
+
+    def late() -> list[str]:
+        now = datetime.now(UTC).isoformat()
+        asked = {"flow_runs": {"expected_start_time": {"before_": now}}}
+        asked |= {"flows": {"name": {"any_": ["piling"]}}, "sort": "EXPECTED_START_TIME_DESC"}
+        return [run["id"] for run in post(f"{api}/flow_runs/filter", asked)]
+
+    wait_until(lambda: len(late()) > 3, "some late runs")
+    before = late()
+    with temporary_settings({PREFECT_API_URL: api}):
+        assert drop_late("piling") >= len(before) - 1
+    assert not set(before[1:]) & set(late())
 
 
 def test_a_worker_of_an_unknown_pool_says_so_and_makes_none(env: dict[str, str]) -> None:
