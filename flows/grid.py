@@ -17,7 +17,7 @@ from flows.runs import AWAY, rename
 from hacpo.cells import expand
 from hacpo.errors import HacpoError, RegistryError
 from hacpo.places import default_registry_url, home
-from hacpo.preflight import check_size, preflight, tracking_uri
+from hacpo.preflight import check_grid, preflight, tracking_uri
 from hacpo.presets import load_grid
 from hacpo.registry import CANCEL, Registry, SweepView
 
@@ -71,7 +71,7 @@ def hacpo_grid(
     changes = [f"{key}={value}" for key, value in changed.items() if value is not None]
     try:
         grid = load_grid(config, [*changes, *(overrides or [])])
-        check_size(grid, confirmed=many, how="the parameter many=true")
+        check_grid(grid, confirmed=many, how="the parameter many=true")
         cells = expand(grid, home())
         preflight(grid, home(), offline=offline)
         with Registry.open(default_registry_url()) as registry:

@@ -6,6 +6,8 @@ told of sweeps that end or fail.
 """
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,8 +46,10 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
     log = get_run_logger()
     until = time.monotonic() + seconds
     looks, postponed = 0, set[str]()
-    with Registry.open(default_registry_url()) as registry:
+    # Beside the looks: a large checkpoint on its way must not keep cells waiting.
+    with Registry.open(default_registry_url()) as registry, ThreadPoolExecutor(1) as beside:
         feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
+        delivery: Future[int] | None = None
         while True:
             try:
                 if looks % LOOKS_BETWEEN_TIDYING == 0:
@@ -54,13 +58,19 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
                 end_dead_runs(registry, log)
                 tell_news(registry, log, postponed)
                 feeder.look()
-                deliver_waiting()
             except (HacpoError, *AWAY) as error:
                 log.warning("%s", error)
+            if delivery is None or delivery.done():
+                delivery = beside.submit(copy_context().run, deliver_waiting)
             looks += 1
-            if time.monotonic() + LOOK_SECONDS > until:
+            if time.monotonic() + LOOK_SECONDS > until and _ended(delivery):
                 return Completed(message=f"looked {looks} times")
             time.sleep(LOOK_SECONDS)
+
+
+def _ended(delivery: "Future[int]") -> bool:
+    """Whether a delivery is over, within the pause between two looks."""
+    return not wait([delivery], LOOK_SECONDS).not_done
 
 
 def end_dead_runs(registry: Registry, log: Log) -> None:

@@ -105,7 +105,8 @@ def is_waiting(run: FlowRun) -> bool:
 
 
 def gpus_of(run: FlowRun) -> int:
-    return int((run.parameters or {}).get("gpus", 1))
+    """Those of the cells that it will take; one that takes any counts as one for a single GPU."""
+    return int((run.parameters or {}).get("gpus") or 1)
 
 
 def changed_at(run: FlowRun) -> datetime:

@@ -15,12 +15,9 @@ from hacpo.phases.evaluate import read_evaluations
 from hacpo.places import default_registry_url, home, run_folder, run_id_of
 from hacpo.preflight import preflight
 from hacpo.presets import load_run
-from hacpo.registry import RUN, Registry
+from hacpo.registry import RUN, RUNS, Registry
 from hacpo.types import CellSpec, Evaluation, StepSummary
 from hacpo.work import claim_cell, forget_results, work_on
-
-RUNS = "runs"
-"""The sweep that holds single trainings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from hacpo.types import CellSpec
 
 RESULTS_VERSION = 4
 """Raised by hand when a change of the code changes results; every key changes with it."""
+BFLOAT16_VERSION = 2
+"""The same for what changes results of agents in bfloat16 alone; 2: layers computed together."""
 
 _BENCHMARK_SETTINGS = {"benchmarks", "benchmark_tokens", "benchmark_prompt", "benchmark_limit"}
 _SELF_CLIP = ("clip_low", "clip_high", "max_abs_log_ratio")
@@ -189,6 +191,8 @@ def _agent_reads(agent: AgentConfig, identity: str) -> list[Any]:
     """What is at its default is left out where keys are older than the setting."""
     lora = agent.lora and agent.lora.model_dump(mode="json")
     reads: list[Any] = [identity, agent.prompt, agent.dtype, agent.engine, lora]
+    if agent.dtype == "bfloat16":
+        reads.append(BFLOAT16_VERSION)
     if agent.end_tokens:
         reads.append(list(agent.end_tokens))
     if agent.chat_template_kwargs:

@@ -8,6 +8,7 @@ A folder `checkpoints/000020` holds the state after 20 completed steps:
 It is filled under a temporary name and renamed when whole.
 """
 
+import contextlib
 import hashlib
 import logging
 import shutil
@@ -79,8 +80,9 @@ def latest_checkpoint(folder: Path) -> Written | None:
     for path in sorted(folder.glob("[0-9]*"), reverse=True):
         if not (path / MARKER).is_file():
             continue
-        if _manifest(path) == read_json(path / MARKER):
-            return _written(path, int(path.name))
+        with contextlib.suppress(StorageError):  # a damaged marker
+            if _manifest(path) == read_json(path / MARKER):
+                return _written(path, int(path.name))
         logger.warning("%s is damaged: its files are not as its marker says; not used", path)
     return None
 

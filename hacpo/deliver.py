@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ logger = logging.getLogger(__name__)
 
 MARKER = "unsent"
 """In a run's folder from its start until MLflow has all its events."""
+PAUSE_SECONDS = 30.0
+"""Until a folder whose events were not taken is tried again."""
+_again: dict[Path, float] = {}
+"""Folder -> `time.monotonic()` before which it is left alone."""
 
 
 def mark_unsent(folder: Path) -> None:
@@ -34,31 +39,42 @@ def deliver_waiting() -> int:
         Folders whose events MLflow has now; the others are tried at the next call.
     """
     delivered = 0
+    silent: dict[str, HacpoError] = {}
     for marker in sorted(run_folder("").glob(f"*/{MARKER}")):
-        with _nobody_works_in(marker.parent) as alone:
+        folder = marker.parent
+        if time.monotonic() < _again.get(folder, 0.0) or not (folder / "config.json").is_file():
+            continue  # without a config it has not begun: its next attempt sends
+        with _nobody_works_in(folder) as alone:
             if not alone:
                 continue
             try:
-                _send(marker.parent)
-            except HacpoError as error:  # of a server that is down, most likely
-                logger.warning("events wait in %s: %s", marker.parent, error)
-                return delivered
-            except Exception as error:  # what MLflow answers with
+                _send(folder, silent)
+            except Exception as error:  # of this folder; the others are none the worse
                 reason = str(error).partition("\n")[0]
-                logger.warning("events wait in %s: %s", marker.parent, reason)
+                logger.warning("events wait in %s: %s", folder, reason)
+                _again[folder] = time.monotonic() + PAUSE_SECONDS
                 continue
-            mark_sent(marker.parent)
+            mark_sent(folder)
             delivered += 1
     return delivered
 
 
-def _send(folder: Path) -> None:
-    from hacpo.tracking import sync  # loads MLflow, which is not free
+def _send(folder: Path, silent: dict[str, HacpoError]) -> None:
+    """Send what a folder holds, unless its server is among those that do not answer."""
+    from hacpo.tracking import check_server, sync  # loads MLflow, which is not free
 
     config = read_json(folder / "config.json")
     uri = config["tracking"]["uri"] or os.environ.get("MLFLOW_TRACKING_URI")
-    if uri:
-        sync(folder, uri)
+    if not uri:
+        return
+    if uri not in silent:
+        try:
+            check_server(uri)
+        except HacpoError as error:
+            silent[uri] = error
+    if uri in silent:
+        raise silent[uri]
+    sync(folder, uri)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from hacpo.config import JOINT_METHODS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
 from hacpo.extras import require
+from hacpo.registry import RUNS
 from hacpo.settings import AgentConfig
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
@@ -57,16 +58,18 @@ def agents_in_use(config: BaseConfig) -> dict[str, AgentConfig]:
 MANY_CELLS = 10_000
 
 
-def check_size(grid: GridConfig, *, confirmed: bool, how: str) -> None:
-    """Refuse a grid that is surely larger than meant.
+def check_grid(grid: GridConfig, *, confirmed: bool, how: str) -> None:
+    """Refuse a grid that is surely not meant as it is.
 
     Args:
         grid: checked.
         confirmed: it is meant so.
         how: what confirms it, e.g. `--yes`.
     Raises:
-        ConfigError: more than MANY_CELLS trainings and not confirmed.
+        ConfigError: more than MANY_CELLS trainings and not confirmed, or a name that is taken.
     """
+    if grid.name == RUNS:
+        raise ConfigError(f"name: {RUNS!r} lists the trainings of `hacpo run`; choose another")
     section = grid.grid
     columns = [*section.methods, *(variant.method for variant in section.variants.values())]
     singles = sum(len(members) for members in section.combinations)

@@ -7,7 +7,7 @@ import typer
 from hacpo.cli.errors import examples
 from hacpo.cli.output import Json, Settings, console, print_json
 from hacpo.cli.stored import find_run, open_registry
-from hacpo.errors import ConfigError, DataError
+from hacpo.errors import ConfigError, DataError, RegistryError
 
 LOGS_EXAMPLES = examples(
     'hacpo cell logs "hacpo a+b s0"',
@@ -57,6 +57,7 @@ def clone(
     from hacpo.places import home
     from hacpo.preflight import preflight
     from hacpo.presets import load_run
+    from hacpo.registry import CANCELLED, PAUSE, PAUSED, RUN
 
     if not set_:
         raise ConfigError("nothing would differ: name what is to, with --set KEY=VALUE")
@@ -75,6 +76,12 @@ def clone(
         name = sweep or "clones"
         if sweep is not None:
             registry.sweep(sweep)  # one that exists
+        wanted = {row.name: row.wanted for row in registry.sweeps()}.get(name, RUN)
+        if wanted != RUN:
+            raise RegistryError(
+                f"sweep {name!r} is {PAUSED if wanted == PAUSE else CANCELLED}, so it would not "
+                f"start: `hacpo sweep resume {name}` first, or name another with --sweep"
+            )
         counts = registry.register_sweep(
             name, owner=getpass.getuser(), config={}, cells=[spec], replace=False
         )

@@ -10,6 +10,7 @@ from rich.text import Text
 from hacpo.cli.errors import examples, say
 from hacpo.cli.output import Json, console, plain_table, print_json, rewards_text
 from hacpo.cli.stored import find_registry, open_registry
+from hacpo.places import home
 from hacpo.tracking import curves_url
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def status(
         elif sweeps:
             console().print(list_table(sweeps))
         else:
-            say("nothing is queued yet: start with `hacpo run CONFIG`")
+            say(f"nothing is queued yet at {home()}: start with `hacpo run CONFIG`")
 
 
 def _sweeps() -> "list[SweepRow]":

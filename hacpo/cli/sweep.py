@@ -63,13 +63,13 @@ def submit(
 
     from hacpo.cells import expand
     from hacpo.places import default_registry_url, home
-    from hacpo.preflight import check_size, preflight
+    from hacpo.preflight import check_grid, preflight
     from hacpo.presets import load_grid
     from hacpo.registry import Registry
 
     named = [f"name={name}"] if name is not None else []
     grid = load_grid(config, [*(set_ or []), *named])
-    check_size(grid, confirmed=yes, how="--yes")
+    check_grid(grid, confirmed=yes, how="--yes")
     cells = expand(grid, home())
     preflight(grid, home(), offline=offline)
     with Registry.open(default_registry_url()) as registry:

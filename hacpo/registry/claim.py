@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
 from hacpo.registry import states
-from hacpo.registry.base import RUN, RUNNING, STOP, Claim
+from hacpo.registry.base import RUN, RUNNING, RUNS, STOP, Claim
 from hacpo.registry.database import Database
 from hacpo.registry.models import Cell, CellAgent, Run, Sweep, SweepCell
 
@@ -164,7 +164,8 @@ def _take_next(
 def sweeps_in_turn(connection: Connection, now: datetime, only: str | None = None) -> list[Served]:
     """Sweeps that are wanted: by priority, then fewest running cells of their owner, then age.
 
-    One that has as many running cells as it may have is left out.
+    One that has as many running cells as it may have is left out, and that of `hacpo run`: who
+    interrupts a training does not mean that it goes on elsewhere.
     """
     held = select(Cell.lease_sweep_id, func.count()).group_by(Cell.lease_sweep_id)
     held = held.where(Cell.state == RUNNING, Cell.lease_until >= now)
@@ -179,7 +180,7 @@ def sweeps_in_turn(connection: Connection, now: datetime, only: str | None = Non
         Served(sweep.id, sweep.name, sweep.owner, sweep.offline, sweep.priority)
         for sweep in sweeps
         if sweep.wanted == RUN
-        and only in (None, sweep.name)
+        and (only == sweep.name if only else sweep.name != RUNS)
         and (sweep.max_running is None or running.get(sweep.id, 0) < sweep.max_running)
     ]
     return sorted(in_turn, key=lambda s: (-s.priority, of_owner[s.owner], s.id))

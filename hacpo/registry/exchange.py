@@ -121,18 +121,9 @@ def _checked(data: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             f"exported by another version ({data.get('version')}; this code reads {VERSION}): "
             "export it again with the same hacpo"
         )
-    try:
-        for cell in data["cells"]:
-            _spec(cell)
-            if cell["state"] == DONE:
-                for table, columns in (("steps", _STEP), ("costs", _COST)):
-                    assert all(set(row) == set(columns) for row in cell[table])
-                assert all(set(row) == {*_EVALUATION, "problems"} for row in cell["evaluations"])
-        assert data["cells"]
-        assert isinstance(data["sweep"]["name"], str)
-        assert {"owner", "config"} <= data["sweep"].keys()
-    except (AssertionError, KeyError, TypeError) as error:
-        raise DataError(f"a damaged export ({type(error).__name__}: {error})") from None
+    from hacpo.registry.export_format import check_export  # loads pydantic
+
+    check_export(data)
     return data["sweep"], data["cells"]
 
 

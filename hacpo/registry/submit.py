@@ -178,6 +178,12 @@ def put_sweep(
 ) -> int:
     """The row of a sweep: a new one with these columns, or the one that is there, changed to them
     or left as it is but for the time."""
+    found = connection.execute(select(Sweep.owner, Sweep.wanted).where(Sweep.name == name)).first()
+    if found is not None and change and found.owner and asked["owner"] not in ("", found.owner):
+        raise RegistryError(
+            f"sweep {name!r} is {found.owner}'s, and its cells would be replaced: choose another "
+            f"name (--name), or submit it as theirs (--owner {found.owner})"
+        )
     news = {"submitted": now, "told": None}
     values = {**asked, **news} if change else news
     updated = connection.execute(

@@ -10,6 +10,7 @@ import fcntl
 import logging
 import math
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 _BATCH = 100  # events between two acknowledgements
 _MAX_PARAM_LENGTH = 6000  # MLflow's
 _ARTIFACT_ATTEMPTS = 3
+_OTHER_SECONDS = 10.0  # how long another sender of the same events is waited for
 _REFUSED = (400, 413)  # HTTP: will be refused however often it is sent
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -61,13 +63,13 @@ class Sender:
         """Send what is pending, until `stop()`; returns how many events were acknowledged.
 
         Raises:
-            ServiceError: MLflow does not answer.
+            ServiceError: MLflow does not answer, or somebody else is sending.
             MlflowException: it answers with an error of its own.
         """
         start = self._spool.start
         if start is None or not self.unsent:
             return 0
-        with self._alone():
+        with self._alone(stop):
             if not self._opened:
                 self._open_runs(start)
             self._opened = False  # after an error, look again: the server may be another one
@@ -81,10 +83,19 @@ class Sender:
         return sent
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait for another sender of this spool, such as a thread that a closing run gave up on."""
+    def _alone(self, stop: Callable[[], bool]) -> Iterator[None]:
+        """Keep others from sending, such as a thread that a closing run gave up on."""
         with (self._folder / "tracking.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            deadline = time.monotonic() + _OTHER_SECONDS
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if stop() or time.monotonic() > deadline:
+                        raise ServiceError("another process is sending them") from None
+                    time.sleep(0.1)
+                else:
+                    break
             yield
 
     def _open_runs(self, start: Event) -> None:

@@ -72,7 +72,35 @@ def test_a_server_that_is_still_down_is_asked_again_later(
     assert "events wait in" in caplog.text
     assert (folder / MARKER).exists()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert deliver_waiting() == 0  # left alone for a while
+    monkeypatch.setattr("hacpo.deliver._again", {})
     assert deliver_waiting() == 1
+
+
+def test_a_folder_that_cannot_be_sent_does_not_hold_up_the_others(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hacpo.deliver._again", {})
+    broken, elsewhere, fine = ended("0-broken"), ended("1-elsewhere"), ended("2-fine")
+    (broken / "config.json").write_text("{")
+    write_json(elsewhere / "config.json", {"tracking": {"uri": "http://127.0.0.1:9"}})
+    mark_unsent(run_folder("00-not-begun"))  # killed before it wrote its config
+    assert deliver_waiting() == 1
+    assert not (fine / MARKER).exists()
+    assert (broken / MARKER).exists()
+    assert (elsewhere / MARKER).exists()
+
+
+def test_what_somebody_else_is_sending_is_not_waited_for_long(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hacpo.deliver._again", {})
+    monkeypatch.setattr("hacpo.tracking.sender._OTHER_SECONDS", 0.3)
+    folder = ended("busy")
+    with (folder / "tracking.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert deliver_waiting() == 0
+    assert (folder / MARKER).exists()
 
 
 def test_two_senders_of_one_spool_create_its_runs_once(

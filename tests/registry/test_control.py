@@ -1,7 +1,7 @@
 import pytest
 
 from hacpo.errors import LeaseLostError, RegistryError
-from hacpo.registry import Registry
+from hacpo.registry import RUNS, Registry
 from tests.registry.helpers import FakeClock, spec, submit
 
 
@@ -198,3 +198,13 @@ def test_an_unknown_owner_or_sweep_is_told_with_the_known_ones(registry):
     for act in (registry.fill, lambda name: registry.want(name, "pause")):
         with pytest.raises(RegistryError, match="no sweep 'nope' in the registry; known: sweep"):
             act("nope")
+
+
+def test_no_worker_takes_what_hacpo_run_left(registry):
+    registry.register_sweep(RUNS, owner="", config={}, cells=[spec("mine")], replace=False)
+    submit(registry, "theirs")
+    assert registry.queued_by_gpus() == {1: 1}
+    claimed = registry.claim("h", host="box", pid=1)
+    assert claimed.cell_key == "theirs"
+    assert registry.claim("h", host="box", pid=1) is None
+    assert registry.claim("h", host="box", pid=1, cell_key="mine").cell_key == "mine"

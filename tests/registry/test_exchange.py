@@ -87,7 +87,13 @@ def test_a_sweep_can_be_imported_under_another_name(registry, other):
     assert (view.owner, view.config, view.cells[0].gpus) == ("bob", {"x": 1}, 2)
 
 
-@pytest.mark.parametrize("damage", ["nothing", "list", "version", "cell", "steps", "empty"])
+DAMAGE = [
+    *["nothing", "list", "version", "cell", "steps", "empty", "agents", "identity", "seed"],
+    *["state", "rollouts", "config", "results", "name", "key"],
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_no_export_is_refused_and_nothing_is_written(registry, other, damage: str):
     submit(other, "k")
     train(other, "k")
@@ -105,6 +111,24 @@ def test_what_is_no_export_is_refused_and_nothing_is_written(registry, other, da
             data["cells"][0]["steps"][0]["more"] = 1
         case "empty":
             data["cells"] = []
+        case "agents":
+            data["cells"][0]["agents"] = None
+        case "identity":
+            data["cells"][0]["agents"] = {"a": {}}
+        case "seed":
+            data["cells"][0]["seed"] = "x"
+        case "state":
+            data["cells"][0]["state"] = "zzz"
+        case "rollouts":
+            data["cells"][0]["steps"][0]["rollouts"] = "x"
+        case "config":
+            data["cells"][0]["config"] = None
+        case "results":
+            data["cells"][0] |= {"steps": [], "evaluations": []}
+        case "name":
+            data["sweep"]["name"] = "Bad Name/../x"
+        case "key":
+            data["cells"][0]["key"] = None
     with pytest.raises(DataError):
         registry.import_sweep(data)
     assert registry.sweeps() == []

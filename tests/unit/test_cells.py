@@ -95,6 +95,16 @@ def test_what_hacpo_reads_changes_its_key(tmp_path: Path, override: str) -> None
     assert key(tmp_path) != key(tmp_path, override)
 
 
+def test_a_new_version_of_bfloat16_changes_the_keys_of_its_agents_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halved = "agents.a.dtype=bfloat16"
+    before = key(tmp_path), key(tmp_path, halved)
+    monkeypatch.setattr("hacpo.cells.BFLOAT16_VERSION", 99)
+    assert key(tmp_path) == before[0]
+    assert key(tmp_path, halved) != before[1]
+
+
 def test_gspo_reads_neither_floor_nor_capability(tmp_path: Path) -> None:
     same = ["algorithm.floor=0.5", "algorithm.alpha=3", "algorithm.capability_window=2"]
     plain = key(tmp_path, "method=gspo", agent="a")

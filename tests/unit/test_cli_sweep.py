@@ -9,6 +9,7 @@ import yaml
 from hacpo.places import default_registry_url, run_folder, run_id_of
 from hacpo.registry import Registry
 from tests.cli_runner import Cli
+from tests.registry.helpers import summary
 from tests.tiny import tiny_pair
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -85,6 +86,7 @@ def test_an_exported_sweep_is_imported_elsewhere(
     with registry() as opened:
         held = opened.claim("me", host="box", pid=1)
         assert held is not None
+        opened.record_step(held, summary(0, dict.fromkeys(held.agents, 0.5)))
         opened.finish(held)
     for name in ("tiny.json", "tiny.json.gz"):
         assert "3 cells, 1 with results" in cli("sweep", "export", "tiny", str(tmp_path / name)).out
@@ -93,6 +95,28 @@ def test_an_exported_sweep_is_imported_elsewhere(
     file = str(tmp_path / "tiny.json.gz")
     assert "1 results taken, 0 here already, 2 cells queued" in cli("sweep", "import", file).out
     assert "0 results taken, 1 here already, 0 cells queued" in cli("sweep", "import", file).out
+
+
+def test_a_clone_does_not_go_where_nothing_starts(cli: Cli, grid: Path) -> None:
+    cli("sweep", "submit", str(grid))
+    cli("sweep", "cancel", "tiny")
+    done = cli("cell", "clone", "hacpo a+b s0", "--set", "seed=7", "--sweep", "tiny")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "sweep 'tiny' is cancelled, so it would not start" in done.err
+
+
+def test_nobody_replaces_another_persons_sweep(cli: Cli, grid: Path) -> None:
+    cli("sweep", "submit", str(grid), "--owner", "ann")
+    done = cli("sweep", "submit", str(grid), "--owner", "bob")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "sweep 'tiny' is ann's" in done.err
+    assert "3 cells: 3 queued already" in cli("sweep", "submit", str(grid), "--owner", "ann").out
+
+
+def test_the_list_of_single_trainings_is_no_name_for_a_grid(cli: Cli, grid: Path) -> None:
+    done = cli("sweep", "submit", str(grid), "--name", "runs")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "'runs' lists the trainings of `hacpo run`" in done.err
 
 
 def test_a_clone_is_new_work_and_must_differ(cli: Cli, grid: Path) -> None:

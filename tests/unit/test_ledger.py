@@ -105,7 +105,7 @@ def test_a_checkpoint_holds_state_and_optimizer(tmp_path: Path) -> None:
     assert read_optimizer(found, "a")["exp_avg.w"].tolist() == [1.5]
 
 
-@pytest.mark.parametrize("damage", ["no marker", "changed", "missing", "extra"])
+@pytest.mark.parametrize("damage", ["no marker", "torn marker", "changed", "missing", "extra"])
 def test_an_incomplete_or_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str) -> None:
     write(tmp_path, 4)
     write(tmp_path, 8)
@@ -113,6 +113,8 @@ def test_an_incomplete_or_damaged_checkpoint_is_passed_over(tmp_path: Path, dama
     match damage:
         case "no marker":
             (tmp_path / "000008" / MARKER).unlink()
+        case "torn marker":
+            (tmp_path / "000008" / MARKER).write_text('{"agents/a')
         case "changed":
             model.write_bytes(b"weighty")
         case "missing":
