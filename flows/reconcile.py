@@ -49,7 +49,11 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
     # Beside the looks: a large checkpoint on its way must not keep cells waiting.
     with Registry.open(default_registry_url()) as registry, ThreadPoolExecutor(1) as beside:
         feeder = Feeder(registry=registry, cells_per_run=cells_per_run, log=log)
-        delivery: Future[int] | None = None
+
+        def deliver() -> Future[int]:
+            return beside.submit(copy_context().run, deliver_waiting)
+
+        delivery = deliver()
         while True:
             try:
                 if looks % LOOKS_BETWEEN_TIDYING == 0:
@@ -60,10 +64,12 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
                 feeder.look()
             except (HacpoError, *AWAY) as error:
                 log.warning("%s", error)
-            if delivery is None or delivery.done():
-                delivery = beside.submit(copy_context().run, deliver_waiting)
+            if delivery.done():
+                delivery.result()  # raises what it did not expect
+                delivery = deliver()
             looks += 1
             if time.monotonic() + LOOK_SECONDS > until and _ended(delivery):
+                delivery.result()
                 return Completed(message=f"looked {looks} times")
             time.sleep(LOOK_SECONDS)
 

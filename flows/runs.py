@@ -63,19 +63,13 @@ def drop_late(flow: str) -> int:
     Returns:
         How many were deleted.
     """
-    late = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
-        expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
-    )
+    before = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
+    latest = FlowRunSort.EXPECTED_START_TIME_DESC
+    late = _runs([StateType.SCHEDULED], flow=flow, sort=latest, expected_start_time=before)
+    piled = [run for run in late if run.auto_scheduled][1:]
     with get_client(sync_client=True) as client:
-        found = client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
-            flow_run_filter=late,
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-        )
-        piled = [run for run in found if run.auto_scheduled][1:]
         for run in piled:
-            with suppress(ObjectNotFound):
+            with suppress(ObjectNotFound):  # begun or deleted meanwhile
                 client.delete_flow_run(run.id)
     return len(piled)
 
@@ -122,11 +116,19 @@ def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:
         client.set_flow_run_state(run_id, state, force=True)
 
 
-def _runs(states: list[StateType], **options: Any) -> list[FlowRun]:
+def _runs(
+    states: list[StateType],
+    *,
+    flow: str = FLOW,
+    sort: FlowRunSort | None = None,
+    limit: int | None = None,
+    **narrower: Any,
+) -> list[FlowRun]:
     kind = FlowRunFilterState(type=FlowRunFilterStateType(any_=states))
     with get_client(sync_client=True) as client:
         return client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
-            flow_run_filter=FlowRunFilter(state=kind),
-            **options,
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
+            flow_run_filter=FlowRunFilter(state=kind, **narrower),
+            sort=sort,
+            limit=limit,
         )

@@ -8,8 +8,8 @@ A folder `checkpoints/000020` holds the state after 20 completed steps:
 It is filled under a temporary name and renamed when whole.
 """
 
-import contextlib
 import hashlib
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -80,9 +80,8 @@ def latest_checkpoint(folder: Path) -> Written | None:
     for path in sorted(folder.glob("[0-9]*"), reverse=True):
         if not (path / MARKER).is_file():
             continue
-        with contextlib.suppress(StorageError):  # a damaged marker
-            if _manifest(path) == read_json(path / MARKER):
-                return _written(path, int(path.name))
+        if _manifest(path) == _marked(path):
+            return _written(path, int(path.name))
         logger.warning("%s is damaged: its files are not as its marker says; not used", path)
     return None
 
@@ -111,6 +110,16 @@ def prune(folder: Path, *, keep_last: int, keep: set[int]) -> list[int]:
             )  # first, so that a half-removed one is not taken
             shutil.rmtree(path)
     return removed
+
+
+def _marked(folder: Path) -> Any:
+    """What the marker says; None if it was torn."""
+    with storage_errors(folder):
+        text = (folder / MARKER).read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:

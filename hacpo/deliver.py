@@ -1,7 +1,6 @@
 """Events for MLflow that ended runs could not send: they wait in the runs' folders."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from hacpo.errors import HacpoError
 from hacpo.ledger import read_json, storage_errors
+from hacpo.locks import locked
 from hacpo.places import run_folder
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def deliver_waiting() -> int:
         Folders whose events MLflow has now; the others are tried at the next call.
     """
     delivered = 0
-    silent: dict[str, HacpoError] = {}
+    servers: dict[str, HacpoError | None] = {}
     for marker in sorted(run_folder("").glob(f"*/{MARKER}")):
         folder = marker.parent
         if time.monotonic() < _again.get(folder, 0.0) or not (folder / "config.json").is_file():
@@ -48,7 +48,7 @@ def deliver_waiting() -> int:
             if not alone:
                 continue
             try:
-                _send(folder, silent)
+                _send(folder, servers)
             except Exception as error:  # of this folder; the others are none the worse
                 reason = str(error).partition("\n")[0]
                 logger.warning("events wait in %s: %s", folder, reason)
@@ -59,36 +59,36 @@ def deliver_waiting() -> int:
     return delivered
 
 
-def _send(folder: Path, silent: dict[str, HacpoError]) -> None:
-    """Send what a folder holds, unless its server is among those that do not answer."""
+def _send(folder: Path, servers: dict[str, HacpoError | None]) -> None:
+    """Send what a folder holds.
+
+    Args:
+        folder: of the run.
+        servers: what is wrong with each that was asked; one that is away is not waited for again.
+    """
     from hacpo.tracking import check_server, sync  # loads MLflow, which is not free
 
     config = read_json(folder / "config.json")
     uri = config["tracking"]["uri"] or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         return
-    if uri not in silent:
+    if uri not in servers:
+        servers[uri] = None
         try:
             check_server(uri)
         except HacpoError as error:
-            silent[uri] = error
-    if uri in silent:
-        raise silent[uri]
+            servers[uri] = error
+    if (wrong := servers[uri]) is not None:
+        raise wrong
     sync(folder, uri)
 
 
 @contextlib.contextmanager
 def _nobody_works_in(folder: Path) -> Iterator[bool]:
     """Whether the folder's lock was free; it is held meanwhile."""
-    try:
-        lock = (folder / "lock").open("a")
-    except OSError:
-        yield False
-        return
-    with lock:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+            alone = held.enter_context(locked(folder / "lock"))
+        except OSError:  # gone meanwhile, or another person's
+            alone = False
+        yield alone

@@ -1,7 +1,6 @@
 """Holding a cell: its lease is renewed, and nobody else writes in its folder."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from hacpo.errors import HacpoError, StorageError
 from hacpo.ledger import storage_errors
+from hacpo.locks import locked
 from hacpo.registry import LOST, RUN, Claim, Registry
 
 logger = logging.getLogger(__name__)
@@ -73,18 +73,10 @@ def hold_lease(registry: Registry, claim: Claim) -> Iterator[Lease]:
 @contextlib.contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
     """Keep others out of a run's folder, such as an old holder that slept over its lease."""
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    with lock:
-        deadline = time.monotonic() + LEASE_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{folder}: another process still writes here") from None
-                time.sleep(0.2)
-            else:
-                break
+    with contextlib.ExitStack() as held:
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            alone = held.enter_context(locked(folder / "lock", patience=LEASE_SECONDS))
+        if not alone:
+            raise StorageError(f"{folder}: another process still writes here")
         yield

@@ -6,7 +6,6 @@ from pathlib import Path
 from hacpo.config import JOINT_METHODS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
 from hacpo.extras import require
-from hacpo.registry import RUNS
 from hacpo.settings import AgentConfig
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
@@ -68,6 +67,8 @@ def check_grid(grid: GridConfig, *, confirmed: bool, how: str) -> None:
     Raises:
         ConfigError: more than MANY_CELLS trainings and not confirmed, or a name that is taken.
     """
+    from hacpo.registry import RUNS  # loads SQLAlchemy, which a plan does without
+
     if grid.name == RUNS:
         raise ConfigError(f"name: {RUNS!r} lists the trainings of `hacpo run`; choose another")
     section = grid.grid

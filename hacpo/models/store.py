@@ -1,11 +1,13 @@
 """Model folders that are written once: locked against other processes, complete or absent."""
 
 import contextlib
-import fcntl
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from hacpo import locks
 
 Progress = Callable[[str], None]
 """Takes one line that says what is going on."""
@@ -15,13 +17,8 @@ Progress = Callable[[str], None]
 def locked(lock: Path, *, wait: bool) -> Iterator[bool]:
     """Hold a lock file; yields False if another process has it and `wait` is not set."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True  # the lock ends with the open file
+    with locks.locked(lock, patience=math.inf if wait else 0.0) as held:
+        yield held
 
 
 def write_folder(folder: Path, part: Path, write: Callable[[Path], None]) -> None:

@@ -73,7 +73,7 @@ class Submit:
             replace: the sweep's list becomes these cells, and it is wanted if it was paused or
                 cancelled; False: they are added to it, and it stays as it was otherwise.
         Raises:
-            RegistryError: no cells.
+            RegistryError: no cells, or the sweep is another person's.
         """
         if not cells:
             raise RegistryError(f"sweep {name!r} has no cells: nothing was queued")
@@ -178,12 +178,8 @@ def put_sweep(
 ) -> int:
     """The row of a sweep: a new one with these columns, or the one that is there, changed to them
     or left as it is but for the time."""
-    found = connection.execute(select(Sweep.owner, Sweep.wanted).where(Sweep.name == name)).first()
-    if found is not None and change and found.owner and asked["owner"] not in ("", found.owner):
-        raise RegistryError(
-            f"sweep {name!r} is {found.owner}'s, and its cells would be replaced: choose another "
-            f"name (--name), or submit it as theirs (--owner {found.owner})"
-        )
+    if change:
+        _check_owner(connection, name, asked["owner"])
     news = {"submitted": now, "told": None}
     values = {**asked, **news} if change else news
     updated = connection.execute(
@@ -194,6 +190,16 @@ def put_sweep(
     first = {"priority": 0, "wanted": RUN, "offline": False, "created": now, **asked, **news}
     inserted = insert(Sweep).values(name=name, **first).returning(Sweep.id)
     return connection.execute(inserted).scalar_one()
+
+
+def _check_owner(connection: Connection, name: str, owner: str) -> None:
+    """Refuse to replace the cells of another person's sweep; nobody's may be taken over."""
+    theirs = connection.execute(select(Sweep.owner).where(Sweep.name == name)).scalar_one_or_none()
+    if theirs and owner not in ("", theirs):
+        raise RegistryError(
+            f"sweep {name!r} is {theirs}'s, and its cells would be replaced: choose another "
+            f"name (--name), or submit it as theirs (--owner {theirs})"
+        )
 
 
 def _link(connection: Connection, sweep: int, **links: str) -> None:

@@ -30,7 +30,7 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
     experiment = experiment_id(client, start["experiment"], uri)
     tags = start["tags"]
     of_cell = _runs_of_cell(client, experiment, tags)
-    found = [run for run in of_cell if run.data.tags.get("hacpo.run") == tags["hacpo.run"]]
+    found = _of_this_run(of_cell, tags)
     known = {
         (run.data.tags.get("mlflow.parentRunId"), run.data.tags.get("hacpo.agent")): run.info.run_id
         for run in reversed(found)  # of several, the oldest
@@ -62,15 +62,16 @@ def open_runs(client: Any, start: Event, uri: str) -> Runs:
         for agent, child in start["agents"].items()
     }
     if created:  # a request whose answer came too late was sent twice, and so created two
-        found = [
-            run
-            for run in _runs_of_cell(client, experiment, tags)
-            if run.data.tags.get("hacpo.run") == tags["hacpo.run"]
-        ]
+        found = _of_this_run(_runs_of_cell(client, experiment, tags), tags)
     for run in found:
         if run.info.run_id not in (parent, *agents.values()):
             client.delete_run(run.info.run_id)
     return Runs(experiment, parent, agents, created)
+
+
+def _of_this_run(runs: list[Any], tags: dict[str, str]) -> list[Any]:
+    """Without those of a folder that was forgotten and begun again."""
+    return [run for run in runs if run.data.tags.get("hacpo.run") == tags["hacpo.run"]]
 
 
 def _runs_of_cell(client: Any, experiment: str, tags: dict[str, str]) -> list[Any]:

@@ -5,18 +5,16 @@ Sending again changes nothing: runs are found by their tags, MLflow keeps one of
 would look for the runs, and both create them.
 """
 
-import contextlib
-import fcntl
 import logging
 import math
 import os
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hacpo.errors import HacpoError, ServiceError
+from hacpo.locks import locked
 from hacpo.tracking.runs import open_runs
 from hacpo.tracking.server import check_server, public
 from hacpo.tracking.spool import PARENT, Event, Spool, State, load_state
@@ -69,7 +67,10 @@ class Sender:
         start = self._spool.start
         if start is None or not self.unsent:
             return 0
-        with self._alone(stop):
+        lock = self._folder / "tracking.lock"  # a closing run may have given up on a thread
+        with locked(lock, patience=_OTHER_SECONDS, stop=stop) as alone:
+            if not alone:
+                raise ServiceError("another process is sending them")
             if not self._opened:
                 self._open_runs(start)
             self._opened = False  # after an error, look again: the server may be another one
@@ -81,22 +82,6 @@ class Sender:
                 self.state.save(self._folder)
             self._opened = True
         return sent
-
-    @contextlib.contextmanager
-    def _alone(self, stop: Callable[[], bool]) -> Iterator[None]:
-        """Keep others from sending, such as a thread that a closing run gave up on."""
-        with (self._folder / "tracking.lock").open("w") as lock:
-            deadline = time.monotonic() + _OTHER_SECONDS
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if stop() or time.monotonic() > deadline:
-                        raise ServiceError("another process is sending them") from None
-                    time.sleep(0.1)
-                else:
-                    break
-            yield
 
     def _open_runs(self, start: Event) -> None:
         """Connect, and begin again from the first event if these are not the runs of last time."""

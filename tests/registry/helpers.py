@@ -7,6 +7,9 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+import pytest
+
+from hacpo.errors import RegistryError
 from hacpo.registry import Registry
 from hacpo.types import AgentStep, CellSpec, Evaluation, ProblemScore, StepSummary
 
@@ -109,3 +112,14 @@ def open_and_count(url: str, start: Barrier, results: "Queue[int]") -> None:
     start.wait(60)
     with Registry.open(url) as registry:
         results.put(len(registry.sweeps()))
+
+
+def refusal(url: str) -> str:
+    """The error of opening it, which must be one line."""
+    with pytest.raises(RegistryError) as caught:
+        Registry.open(url)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Traceback" not in message
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    return message
