@@ -19,7 +19,7 @@ from prefect.states import Completed
 from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
-from flows.reports import link_mlflow, publish_report
+from flows.reports import is_reported, link_mlflow, publish_report
 from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, live_runs
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
@@ -124,19 +124,20 @@ def tell_news(
         if news.sweep.name in postponed:
             continue
         view = registry.sweep(news.sweep.name)
-        if not view.counts.unfinished and not is_running(view.prefect_flow_run_id):
+        ended = not view.counts.unfinished and not is_running(view.prefect_flow_run_id)
+        if ended and not is_reported(view):
             link_mlflow(registry, view, None)
             publish_report(registry, registry.sweep(view.name), None, log)
-        emit_event(
-            f"hacpo.sweep.{news.what}",
-            resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},
-            payload={"owner": view.owner, "failed": view.counts.failed, "done": view.counts.done},
-        )
         log.info("sweep %s: %s", view.name, news.what)
         try:
             notify(view, news.what)
         except ServiceError as error:
             log.warning("%s; again with the next run of hacpo-reconcile", error)
             postponed.add(view.name)
-        else:
-            registry.tell(news)
+            continue
+        emit_event(
+            f"hacpo.sweep.{news.what}",
+            resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},
+            payload={"owner": view.owner, "failed": view.counts.failed, "done": view.counts.done},
+        )
+        registry.tell(news)

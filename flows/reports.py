@@ -3,6 +3,9 @@
 import os
 
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.sorting import ArtifactSort
 
 from flows.links import artifact_key, cell_table, mlflow_experiment_url
 from flows.log import Log
@@ -36,6 +39,17 @@ def publish_report(
             publish(registry, view.name, address)
         except HacpoError as error:
             log.warning("the report is not in MLflow: %s", error)
+
+
+def is_reported(view: SweepView) -> bool:
+    """Whether Prefect has a report on all that the sweep has come to."""
+    key = ArtifactFilterKey(any_=[artifact_key("report", view.name)])
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(
+            artifact_filter=ArtifactFilter(key=key), sort=ArtifactSort.CREATED_DESC, limit=1
+        )
+    latest = max([view.submitted, *(cell.ended for cell in view.cells if cell.ended)])
+    return any(report.created is not None and report.created > latest for report in found)
 
 
 def link_mlflow(registry: Registry, view: SweepRow, uri: str | None) -> None:

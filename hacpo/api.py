@@ -7,7 +7,7 @@ from typing import Any
 
 from hacpo.cells import run_cell_spec
 from hacpo.checkpoints import latest_checkpoint, model_folder
-from hacpo.config import RunConfig
+from hacpo.config import RUNS, RunConfig
 from hacpo.errors import RegistryError
 from hacpo.ledger import Ledger
 from hacpo.phases.benchmarks import read_benchmarks
@@ -15,7 +15,7 @@ from hacpo.phases.evaluate import read_evaluations
 from hacpo.places import default_registry_url, home, run_folder, run_id_of
 from hacpo.preflight import preflight
 from hacpo.presets import load_run
-from hacpo.registry import RUN, RUNS, Registry
+from hacpo.registry import RUN, Registry
 from hacpo.types import CellSpec, Evaluation, StepSummary
 from hacpo.work import claim_cell, forget_results, work_on
 

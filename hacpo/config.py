@@ -27,6 +27,8 @@ from hacpo.task_settings import EvaluateConfig, ProblemsConfig, VerifierConfig
 JOINT_METHODS = ("naive", "hacpo")
 SINGLE_METHODS = ("initial", "grpo", "gspo")
 METHOD_HELP = "initial, grpo, gspo, gspo_x2 (gspo_x3, ...), naive, hacpo"
+RUNS = "runs"
+"""The sweep that lists trainings of `hacpo run`; no grid has its name, and no worker takes them."""
 _MULTIPLIED = re.compile(r"gspo_x([1-9][0-9]?)")
 _MAX_SEED = 2**63 - 1  # what a registry's integer holds
 _SLUG = r"^[a-z0-9][a-z0-9_.-]*$"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from hacpo.config import JOINT_METHODS, BaseConfig, GridConfig
+from hacpo.config import JOINT_METHODS, RUNS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
 from hacpo.extras import require
 from hacpo.settings import AgentConfig
@@ -67,8 +67,6 @@ def check_grid(grid: GridConfig, *, confirmed: bool, how: str) -> None:
     Raises:
         ConfigError: more than MANY_CELLS trainings and not confirmed, or a name that is taken.
     """
-    from hacpo.registry import RUNS  # loads SQLAlchemy, which a plan does without
-
     if grid.name == RUNS:
         raise ConfigError(f"name: {RUNS!r} lists the trainings of `hacpo run`; choose another")
     section = grid.grid

@@ -47,9 +47,6 @@ CANCELLED = "cancelled"
 LOST = "lost"
 """The error kind of an attempt whose lease passed."""
 
-RUNS = "runs"
-"""The sweep that lists trainings of `hacpo run`; no worker of a queue takes them."""
-
 RUN = "run"
 PAUSE = "pause"
 CANCEL = "cancel"

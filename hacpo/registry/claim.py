@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
+from hacpo.config import RUNS
 from hacpo.registry import states
-from hacpo.registry.base import RUN, RUNNING, RUNS, STOP, Claim
+from hacpo.registry.base import RUN, RUNNING, STOP, Claim
 from hacpo.registry.database import Database
 from hacpo.registry.models import Cell, CellAgent, Run, Sweep, SweepCell
 

@@ -1,7 +1,8 @@
 import pytest
 
+from hacpo.config import RUNS
 from hacpo.errors import LeaseLostError, RegistryError
-from hacpo.registry import RUNS, Registry
+from hacpo.registry import Registry
 from tests.registry.helpers import FakeClock, spec, submit
 
 
