@@ -86,8 +86,14 @@ class HFEngine:
         cache.batch_repeat_interleave(num_samples)
         mask = mask.repeat_interleave(num_samples, dim=0)
         logits = logits.repeat_interleave(num_samples, dim=0)
+        # One room for the probabilities of all steps: fresh memory for a vocabulary costs more than
+        # the arithmetic in it. Float32 logits are overwritten, and need none.
+        room = (
+            None if logits.dtype == torch.float32 else torch.empty_like(logits, dtype=torch.float32)
+        )
         for t in range(max_tokens):
-            picked, logprobs = _pick(logits, uniform_RT[rows, t], temperature)
+            space = None if room is None else room[: len(rows)]
+            picked, logprobs = _pick(logits, uniform_RT[rows, t], temperature, space)
             tokens_RT[rows, t] = picked
             logprobs_RT[rows, t] = logprobs
             alive = ~torch.isin(picked, ends)
@@ -147,15 +153,17 @@ class HFEngine:
         )
 
 
-def _pick(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _pick(
+    logits_RV: Tensor, uniform_R: Tensor, temperature: float, room_RV: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """A token for each row by inverting the cumulative distribution at `uniform_R`.
 
     One uniform number per row and position, drawn beforehand, so that a row's sample does not
-    depend on which other rows are still in the batch. Overwrites float32 logits.
+    depend on which other rows are still in the batch. Overwrites `room`, or else float32 logits.
     """
-    # In place: the logits are read nowhere else, and a vocabulary's worth of memory is dear. Those
-    # of fewer bits become float32 by the subtraction, without a pass of their own.
-    room_RV = logits_RV if logits_RV.dtype == torch.float32 else None
+    # Logits of fewer bits become float32 by the subtraction, without a pass of their own.
+    if room_RV is None and logits_RV.dtype == torch.float32:
+        room_RV = logits_RV
     weights_RV = torch.sub(logits_RV, logits_RV.amax(-1, keepdim=True).float(), out=room_RV)
     if temperature not in (0.0, 1.0):
         weights_RV /= temperature
