@@ -15,7 +15,16 @@ from datetime import UTC, datetime
 from prefect.client.schemas.objects import FlowRun, StateType
 
 from flows.log import Log
-from flows.runs import changed_at, end_run, ended_runs, gpus_of, is_waiting, live_runs, submit_run
+from flows.runs import (
+    changed_at,
+    end_run,
+    ended_runs,
+    gpus_of,
+    is_waiting,
+    last_sign,
+    live_runs,
+    submit_run,
+)
 from hacpo.errors import HacpoError
 from hacpo.registry import Registry
 
@@ -87,7 +96,7 @@ class Feeder:
             if run.state_type != StateType.CANCELLING
             and (
                 run.state_type == StateType.SCHEDULED
-                or (now - signs.get(str(run.id), changed_at(run))).total_seconds() < LOST_SECONDS
+                or (now - (signs.get(str(run.id)) or last_sign(run))).total_seconds() < LOST_SECONDS
             )
         ]
 

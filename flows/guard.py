@@ -6,6 +6,7 @@ command is asked to end, and what remains keeps the slots until it is gone: it i
 """
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -29,6 +30,9 @@ from hacpo.slots import Slots, Taker
 ENGINE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
 ASK_SECONDS = 5.0
+FIRST_SIGN_SECONDS, SIGN_SECONDS = 5.0, 120.0
+"""A run that waits for slots says so in its log in Prefect after so long, and again after so long:
+what `flows.runs.last_sign` looks for."""
 STOPPED = {"CANCELLING", "CANCELLED"}
 
 
@@ -72,9 +76,7 @@ def _guard(job: Job, relay: int, blocked: Collection[signal.Signals]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
     run = replace(job.run, guard=os.getpid())
     job.registration.write(run)
-    if run.asked:
-        _say(f"waiting for {run.asked} of {len(job.slots.names)} slots")
-    held = job.taker.take(f"run {run.id}, process {os.getpid()}, user {os.getuid()}")
+    held = _wait_for_slots(job)
     inbox = Inbox(relay)
     engine = _start(job, held)
     run = replace(run, slots=tuple(held), engine=engine.pid)
@@ -86,6 +88,28 @@ def _guard(job: Job, relay: int, blocked: Collection[signal.Signals]) -> int:
     if inbox.orphaned:
         _report(run.id, code)
     return code
+
+
+def _wait_for_slots(job: Job) -> dict[str, int]:
+    """Take the slots; meanwhile Prefect is told that this run, which is PENDING there, still waits.
+
+    By an alarm, not a thread: what is forked later must not find a lock held.
+    """
+    run = job.run
+    waiting = f"waiting for {run.asked} of {len(job.slots.names)} slots"
+
+    def give_sign(number: int, frame: FrameType | None) -> None:
+        if prefect_http.state_of(run.id) not in ("", "PENDING"):  # ended by hand, or as lost
+            _leave(signal.SIGTERM, frame)
+        prefect_http.log(run.id, waiting, level=logging.INFO)
+
+    if run.asked:
+        _say(waiting)
+        signal.signal(signal.SIGALRM, give_sign)
+        signal.setitimer(signal.ITIMER_REAL, FIRST_SIGN_SECONDS, SIGN_SECONDS)
+    held = job.taker.take(f"run {run.id}, process {os.getpid()}, user {os.getuid()}")
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return held
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

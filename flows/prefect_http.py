@@ -5,6 +5,7 @@ Nothing here raises: without Prefect a run goes on.
 
 import base64
 import json
+import logging
 import os
 import sys
 import time
@@ -26,9 +27,9 @@ def set_state(flow_run_id: str, kind: str, message: str) -> None:
     _ask(f"flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
 
 
-def log(flow_run_id: str, message: str) -> None:
-    """An error in the run's log."""
-    entry = {"name": "hacpo.slots", "level": 40, "message": message, "flow_run_id": flow_run_id}
+def log(flow_run_id: str, message: str, level: int = logging.ERROR) -> None:
+    """A line in the run's log."""
+    entry = {"name": "hacpo.slots", "level": level, "message": message, "flow_run_id": flow_run_id}
     _ask("logs/", [entry | {"timestamp": datetime.now(UTC).isoformat()}])
 
 

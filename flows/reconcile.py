@@ -20,7 +20,7 @@ from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
 from flows.reports import is_reported, link_mlflow, publish_report
-from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, live_runs
+from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, last_sign, live_runs
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
@@ -30,7 +30,7 @@ from hacpo.registry import Registry
 LOOK_SECONDS = 5.0
 LOOKS_BETWEEN_TIDYING = 12
 PENDING_SECONDS = 600.0
-"""A run that a worker took but did not begin for so long: the worker is gone."""
+"""A run that a worker took, without a sign of it for so long: the worker is gone."""
 CANCELLING_SECONDS = 60.0
 """A cancelled run that its worker has not ended for so long is asked through the registry."""
 
@@ -90,7 +90,8 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
     for run in live:
         run_id = str(run.id)
         age = (now - changed_at(run)).total_seconds()
-        silent = (now - max(signs.get(run_id, changed_at(run)), changed_at(run))).total_seconds()
+        sign = last_sign(run)
+        silent = (now - max(signs.get(run_id, sign), sign)).total_seconds()
         match run.state_type:
             case StateType.CANCELLING if age > CANCELLING_SECONDS:
                 if run_id in held:
@@ -98,7 +99,7 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
                 else:
                     end_run(run.id, why="cancelled; its process has ended", cancelled=True)
             case StateType.PENDING if silent > PENDING_SECONDS:
-                log.warning("run %s: no worker began it for %.0f s; ended", run.name, silent)
+                log.warning("run %s: taken, but no sign of it for %.0f s; ended", run.name, silent)
                 end_run(run.id, why="its worker took it and never began it")
             case StateType.RUNNING if run_id not in held and silent > LOST_SECONDS:
                 log.warning("run %s: no sign of it for %.0f s; ended", run.name, silent)

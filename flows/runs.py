@@ -14,9 +14,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterExpectedStartTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    LogFilter,
+    LogFilterFlowRunId,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.client.schemas.sorting import FlowRunSort
+from prefect.client.schemas.sorting import FlowRunSort, LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.states import Cancelled, Crashed
@@ -107,6 +109,17 @@ def changed_at(run: FlowRun) -> datetime:
     """When it came to its present state."""
     assert run.state is not None
     return run.state.timestamp
+
+
+def last_sign(run: FlowRun) -> datetime:
+    """When it came to its present state, or last said that it waits for slots (flows/guard.py)."""
+    changed = changed_at(run)
+    if run.state_type != StateType.PENDING:
+        return changed
+    lines = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id]))
+    with get_client(sync_client=True) as client:
+        latest = client.read_logs(lines, limit=1, sort=LogSort.TIMESTAMP_DESC)
+    return max([changed, *(line.timestamp for line in latest)])
 
 
 def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:

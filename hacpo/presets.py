@@ -206,7 +206,9 @@ def _deep_copy(value: Any) -> Any:
 
 
 def _first_problem(model: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    # A mistyped key is also a missing one; what was written says more than what was not.
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     location = [str(part) for part in first["loc"] if part != "[key]"]
     key = ".".join(location)
     if first["type"] == "extra_forbidden":

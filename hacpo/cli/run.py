@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,10 +58,12 @@ def run(
             from hacpo.api import train
 
             result = train(config, overrides=set_ or [], agent=agent, offline=offline, fresh=fresh)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as stopped:
         done = watcher.steps_done if watcher else 0
-        say(f"interrupted after {done} steps; run the same command again to resume")
-        raise typer.Exit(INTERRUPTED) from None
+        ended = isinstance(stopped, _Terminated)
+        how = "ended by SIGTERM" if ended else "interrupted"
+        say(f"{how} after {done} steps; run the same command again to resume")
+        raise typer.Exit(128 + signal.SIGTERM if ended else INTERRUPTED) from None
     facts = _facts(result, time.monotonic() - started)
     if json:
         print_json(facts)
@@ -120,12 +121,16 @@ def _earlier(key: str) -> "CellView | None":
             return None
 
 
+class _Terminated(SystemExit):
+    """Whoever tidies up before an exit does so now, too."""
+
+
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM ends the run as Ctrl-C does: the cell is handed back, to be resumed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
+        raise _Terminated
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -53,7 +53,7 @@ class Claiming:
             lease = {"lease_holder": holder, "lease_until": now + timedelta(seconds=lease_seconds)}
             if cell_key is not None:
                 asked = select(Cell.id).where(Cell.key == cell_key, states.is_claimable(now))
-                row = _take(connection, asked, lease)
+                row = _take(connection, asked, {**lease, "lease_sweep_id": None})
                 served = Served()
             else:
                 row, served = _take_next(connection, sweep, gpus, lease, now)

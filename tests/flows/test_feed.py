@@ -25,6 +25,7 @@ class Prefect:
 
     def __init__(self) -> None:
         self.runs: dict[UUID, Any] = {}
+        self.said: dict[UUID, datetime] = {}
 
     def add(self, kind: StateType, *, gpus: int = 1, age: float = 0.0) -> Any:
         run = SimpleNamespace(id=uuid4(), name="run", parameters={"gpus": gpus}, start_time=None)
@@ -54,6 +55,12 @@ class Prefect:
         kind = StateType.CANCELLED if cancelled else StateType.CRASHED
         self.move(self.runs[run_id], kind)
 
+    def say(self, run: Any, *, age: float) -> None:
+        self.said[run.id] = datetime.now(UTC) - timedelta(seconds=age)
+
+    def last_sign(self, run: Any) -> datetime:
+        return self.said.get(run.id, run.state.timestamp)
+
     def count(self, kind: StateType) -> int:
         return sum(run.state_type == kind for run in self.runs.values())
 
@@ -62,7 +69,7 @@ class Prefect:
 def prefect(monkeypatch: pytest.MonkeyPatch) -> Prefect:
     server = Prefect()
     for module in (feed, reconcile):
-        for name in ("live_runs", "ended_runs", "end_run", "submit_run"):
+        for name in ("live_runs", "ended_runs", "end_run", "submit_run", "last_sign"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(server, name))
     monkeypatch.setenv("HACPO_SLOTS", "2")
@@ -202,6 +209,18 @@ def test_says_once_that_no_worker_takes_runs(
     ]
 
 
+def test_a_run_that_waits_for_slots_is_counted_on(registry, prefect, feeder, begin) -> None:
+    submit(registry, "a", "b")
+    begin(prefect.add(StateType.PENDING))
+    waiting = prefect.add(StateType.PENDING, age=10 * LOST_SECONDS)
+    prefect.say(waiting, age=100)
+    feeder.look()
+    assert len(prefect.runs) == 2
+    prefect.say(waiting, age=LOST_SECONDS + 10)
+    feeder.look()
+    assert len(prefect.runs) == 3
+
+
 def test_dead_runs_are_ended_and_living_ones_left(registry, prefect, begin) -> None:
     submit(registry, "a")
     living = prefect.add(StateType.PENDING)
@@ -210,14 +229,19 @@ def test_dead_runs_are_ended_and_living_ones_left(registry, prefect, begin) -> N
     zombie = prefect.add(StateType.RUNNING, age=LOST_SECONDS + 10)
     fresh = prefect.add(StateType.PENDING, age=PENDING_SECONDS - 10)
     stuck = prefect.add(StateType.PENDING, age=PENDING_SECONDS + 10)
+    waiting = prefect.add(StateType.PENDING, age=PENDING_SECONDS + 10)
+    prefect.say(waiting, age=100)
     scheduled = prefect.add(StateType.SCHEDULED, age=10 * PENDING_SECONDS)
     end_dead_runs(registry, LOG)
-    assert [run.state_type for run in (living, between, zombie, fresh, stuck, scheduled)] == [
+    assert [
+        run.state_type for run in (living, between, zombie, fresh, stuck, waiting, scheduled)
+    ] == [
         StateType.RUNNING,
         StateType.RUNNING,
         StateType.CRASHED,
         StateType.PENDING,
         StateType.CRASHED,
+        StateType.PENDING,
         StateType.SCHEDULED,
     ]
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect._internal.schemas import validators
 from prefect.client.orchestration._deployments.client import DeploymentAsyncClient
 from prefect.plugins import HookContext
 
-from flows.prefect_plugin import setup_environment
+from flows.prefect_plugin import list_time_zones_once, setup_environment
 from tests.servers import free_port
 
 
@@ -60,6 +61,15 @@ def test_leaves_an_unknown_prefect_alone(asked: list[str], monkeypatch: pytest.M
     assert DeploymentAsyncClient.read_deployment_by_name is stock
     monkeypatch.delattr(DeploymentAsyncClient, "read_deployment_by_name")
     setup_environment(ctx=context("3.7.9"))
+
+
+def test_the_server_lists_time_zones_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validators, "get_timezones", validators.get_timezones)  # put back after
+    expected = set(validators.get_timezones())
+    list_time_zones_once()
+    first = validators.get_timezones()
+    assert set(first) == expected
+    assert validators.get_timezones() is first
 
 
 def submit(folder: Path, api: str) -> "subprocess.CompletedProcess[str]":

@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.running import LiveRun, live_runs
+from flows.runs import changed_at, last_sign
 from hacpo.slots import holders, machine_slots
 from tests.servers import CHECKOUT, platform, running, services
 from tests.wrapped import lives, soon
@@ -119,6 +123,11 @@ class Platform:
         path = self.home / "logs" / "runs" / f"{run}.log"
         return path.read_text() if path.exists() else "no log"
 
+    def says(self, run: str, words: str) -> bool:
+        """Whether its log in Prefect does."""
+        asked = {"logs": {"flow_run_id": {"any_": [run]}}}
+        return any(line["message"] == words for line in self.ask("logs/filter", asked))
+
     def is_free(self) -> bool:
         return set(holders(machine_slots(self.home, self.environment)).values()) == {None}
 
@@ -171,7 +180,14 @@ def test_a_run_outlives_its_worker_and_the_next_waits_for_its_slot(
     prefect.restart()
     second = prefect.submit(f"second-{number.name}")
     assert soon(lambda: len(holding(prefect)) == 2, PATIENCE)
-    time.sleep(3)
+    if number == signal.SIGTERM:
+        assert soon(lambda: prefect.says(second, "waiting for 1 of 1 slots"), PATIENCE)
+        with temporary_settings({PREFECT_API_URL: prefect.environment["PREFECT_API_URL"]}):
+            with get_client(sync_client=True) as client:
+                waiting = client.read_flow_run(UUID(second))
+            assert last_sign(waiting) > changed_at(waiting)
+    else:
+        time.sleep(3)
     assert not (prefect.folder / f"second-{number.name}").exists()
     assert prefect.state(run) == "RUNNING"
     prefect.let_go(f"first-{number.name}")

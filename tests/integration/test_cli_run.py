@@ -38,7 +38,10 @@ def test_run_trains_and_shows_what_it_knows_the_second_time(cli: Cli, tmp_path: 
     assert (cell["state"], cell["steps_done"], cell["key"]) == ("done", 2, facts["key"])
 
 
-def test_ctrl_c_hands_the_cell_back_and_tells_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_ends_a_run_hands_the_cell_back_and_is_told_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(tiny_pair(tmp_path) | {"steps": 2000}))
     with subprocess.Popen(
@@ -53,10 +56,10 @@ def test_ctrl_c_hands_the_cell_back_and_tells_how_to_go_on(tmp_path: Path) -> No
         assert process.stderr is not None
         for line in process.stderr:
             if "step 2 of 2000" in line:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 break
         rest = process.stderr.read()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "run the same command again to resume" in rest.strip().split("\n")[-1]
     assert "Traceback" not in rest
     with Registry.open(default_registry_url()) as registry:

@@ -95,6 +95,12 @@ def test_a_mistake_is_told_in_one_line(overrides: list[str], message: str) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_a_mistyped_section_is_told_as_such_not_as_missing() -> None:
+    mistyped = {("agentz" if key == "agents" else key): value for key, value in MINIMAL.items()}
+    with pytest.raises(ConfigError, match="unknown key 'agentz'; did you mean 'agents'"):
+        load_run(mistyped)
+
+
 def test_a_duplicate_agent_id_names_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, "c.yaml", "agents:\n  a: {model: x}\n  a: {model: y}\n")
     with pytest.raises(ConfigError, match=r"c\.yaml: line 3: duplicate key 'a'"):
