@@ -7,6 +7,7 @@ that memory sets: the weights must be read once for each decoding step of all ro
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -54,15 +55,13 @@ def measure(folder: str, dtype: str, prompts: list[list[int]], *, with_vllm: boo
     sampled: dict[str, Any] = {"do_sample": True, "top_k": 0, "pad_token_id": 0}
     sampled |= {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
     mask = torch.ones_like(ids)
-    plain, hf = best(
-        lambda: model.generate(input_ids=ids, attention_mask=mask, **sampled),
-        lambda: engine.generate(prompts, SAMPLES, **settings),
-    )
+    generate = functools.partial(model.generate, input_ids=ids, attention_mask=mask, **sampled)
+    plain, hf = best(generate, lambda: engine.generate(prompts, SAMPLES, **settings))
     print(f"{dtype}: transformers.generate {plain:.0f}, hf {hf:.0f} tokens/s, {hf / plain:.2f}x")
     size = sum(p.nbytes for p in model.parameters())
     limit = PROMPTS * SAMPLES * bandwidth() / size
     print(f"  limit of memory {limit:.0f} tokens/s ({size / 1e6:.0f} MB of weights)", flush=True)
-    if with_vllm:
+    for compiled in (False, True) if with_vllm else ():
         fast = VLLMEngine(
             agent="a",
             model=folder,
@@ -72,11 +71,16 @@ def measure(folder: str, dtype: str, prompts: list[list[int]], *, with_vllm: boo
             max_model_tokens=128,
             kv_cache_bytes=1 << 29,
             threads=2,
+            compile_on_cpu=compiled,
         )
+        started = time.monotonic()
         fast.load_weights(dict(model.named_parameters()))
-        (vllm,) = best(lambda: fast.generate(prompts, SAMPLES, **settings))
+        start = time.monotonic() - started
+        fast.generate(prompts, SAMPLES, **settings)  # compiled code is loaded at its first use
+        plain, vllm = best(generate, functools.partial(fast.generate, prompts, SAMPLES, **settings))
         fast.close()
-        print(f"  vllm {vllm:.0f} tokens/s", flush=True)
+        told = f"{vllm:.0f} tokens/s, {vllm / plain:.2f}x {plain:.0f}, started in {start:.0f} s"
+        print(f"  vllm{', compiled' * compiled} {told}", flush=True)
 
 
 def main() -> None:

@@ -190,5 +190,6 @@ def build_engine(
         device=str(device),
         gpu_memory_fraction=config.vllm.gpu_memory_fraction,
         threads=config.threads,
+        compile_on_cpu=config.vllm.compile,
         **cache,
     )

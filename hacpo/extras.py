@@ -1,5 +1,7 @@
-"""Packages that only some configs need; they are asked for before any compute."""
+"""What only some configs need of a machine; it is asked for before any compute."""
 
+import os
+import shutil
 from importlib.util import find_spec
 
 from hacpo.errors import ConfigError
@@ -22,3 +24,13 @@ def require(package: str, wanted_by: str) -> None:
     """
     if find_spec(package) is None:
         raise ConfigError(f"{wanted_by} needs the package {package}: {_INSTALL[package]}")
+
+
+def require_compiler(wanted_by: str) -> None:
+    """Refuse a config that is to be compiled where there is nothing to compile with.
+
+    Raises:
+        ConfigError: no C++ compiler.
+    """
+    if shutil.which(os.environ.get("CXX") or "g++") is None:
+        raise ConfigError(f"{wanted_by} needs a C++ compiler: install g++, or set CXX to another")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hacpo.config import JOINT_METHODS, RUNS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
-from hacpo.extras import require
+from hacpo.extras import require, require_compiler
 from hacpo.settings import AgentConfig
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
@@ -19,7 +19,7 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     Raises:
         StorageError: `home` cannot be written.
         ServiceError: MLflow does not answer and `offline` is False.
-        ConfigError: a reward that cannot be imported, a package that is not installed.
+        ConfigError: a reward that cannot be imported, what is not installed.
         DataError: an agent without end token, an unreadable tokenizer.
     """
     check_writable(home)
@@ -35,6 +35,8 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     for name, agent in agents.items():
         if agent.engine == "vllm":
             require("vllm", f"agent {name!r}: engine vllm")
+            if config.vllm.compile:
+                require_compiler("vllm.compile")
         if agent.lora:
             require("peft", f"agent {name!r}: lora")
     given = {name: a for name, a in agents.items() if not a.model.startswith("embedded:")}

@@ -37,6 +37,7 @@ class VLLMEngine:
         gpu_memory_fraction: of the whole GPU, for weights and cache.
         kv_cache_bytes: the cache; None: what the fraction leaves (GPU), 1 GiB (CPU).
         threads: OpenMP threads on the CPU; None: as this process.
+        compile_on_cpu: faster sampling, a slower start.
         revision: of a hub id.
 
     Raises:
@@ -58,6 +59,7 @@ class VLLMEngine:
         gpu_memory_fraction: float = 0.4,
         kv_cache_bytes: int | None = None,
         threads: int | None = None,
+        compile_on_cpu: bool = False,
         revision: str | None = None,
     ) -> None:
         require("vllm", "engine vllm")
@@ -80,6 +82,7 @@ class VLLMEngine:
             max_model_tokens=max_model_tokens,
             gpu_memory_fraction=gpu_memory_fraction,
             kv_cache_bytes=kv_cache_bytes or (1 << 30 if on_cpu else None),
+            compile_on_cpu=compile_on_cpu,
         )
         self._environment = _environment(self._device, threads)
         self._child: ChildProcess | None = None

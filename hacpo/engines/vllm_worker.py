@@ -55,6 +55,7 @@ class Setup:
     max_model_tokens: int
     gpu_memory_fraction: float
     kv_cache_bytes: int | None
+    compile_on_cpu: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +118,8 @@ class Sampler:
         self._end_ids = setup.end_ids
         self._asleep = False
         on_cpu = setup.device == "cpu"
-        # Compiling takes longer than a short training on the CPU, and needs a C++ compiler.
         device_options: dict[str, Any] = (
-            {"enforce_eager": True, "block_size": CPU_BLOCK_TOKENS}
+            {"enforce_eager": not setup.compile_on_cpu, "block_size": CPU_BLOCK_TOKENS}
             if on_cpu
             else {
                 "enable_sleep_mode": True,

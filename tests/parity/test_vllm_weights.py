@@ -43,12 +43,17 @@ def make_policy(folder: Path, *, tied: bool) -> Policy:
     return load_policy("a", agent, load_tokens("a", agent, folder), str(folder), "cpu", 1.0)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(
+    scope="module",
+    params=[(True, False), (False, False), (True, True)],
+    ids=["tied", "untied", "compiled"],
+)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[VLLMEngine, Policy]]:
-    policy = make_policy(tmp_path_factory.mktemp("model"), tied=request.param)
-    engine = engine_of(policy)
+    tied, compiled = request.param
+    policy = make_policy(tmp_path_factory.mktemp("model"), tied=tied)
+    engine = engine_of(policy, compile_on_cpu=compiled)
     yield engine, policy
     engine.close()
 

@@ -105,6 +105,12 @@ def test_a_new_version_of_bfloat16_changes_the_keys_of_its_agents_only(
     assert key(tmp_path, halved) != before[1]
 
 
+def test_compiling_changes_the_keys_of_agents_with_vllm_only(tmp_path: Path) -> None:
+    compiled, vllm = "vllm.compile=true", "agents.b.engine=vllm"
+    assert key(tmp_path) == key(tmp_path, compiled)
+    assert key(tmp_path, vllm) != key(tmp_path, vllm, compiled)
+
+
 def test_gspo_reads_neither_floor_nor_capability(tmp_path: Path) -> None:
     same = ["algorithm.floor=0.5", "algorithm.alpha=3", "algorithm.capability_window=2"]
     plain = key(tmp_path, "method=gspo", agent="a")
