@@ -155,6 +155,27 @@ def pick_devices(device: str) -> list[torch.device]:
     return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
 
+def check_room(name: str, config: RunConfig, prompt: int, most: int | None) -> None:
+    """Refuse responses that would not fit into an agent's model behind its longest prompt.
+
+    Args:
+        name: of the agent.
+        config: of the run.
+        prompt: tokens of the longest one.
+        most: tokens that the model takes together; None: no limit.
+    Raises:
+        DataError: they would not.
+    """
+    response = config.rollout.max_response_tokens
+    if config.evaluate.samples or config.evaluate.greedy:
+        response = max(response, config.evaluate.max_response_tokens or 0)
+    if most is not None and prompt + response > most:
+        raise DataError(
+            f"agent {name!r}: a prompt of {prompt} tokens and a response of {response} are "
+            f"more than its model can take ({most}): lower rollout.max_response_tokens"
+        )
+
+
 def build_engine(
     name: str,
     agent: AgentConfig,

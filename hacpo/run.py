@@ -17,7 +17,7 @@ from typing import Protocol
 
 import torch
 
-from hacpo.agents import Agent, build_agents
+from hacpo.agents import Agent, build_agents, check_room
 from hacpo.checkpoints import Written, latest_checkpoint, read_state
 from hacpo.config import RunConfig
 from hacpo.errors import DataError
@@ -266,13 +266,4 @@ def _check_lengths(
                 f"agent {name!r}: the prompt of held-out problem {worst!r} has {lengths[worst]} "
                 f"tokens: raise rollout.max_prompt_tokens ({limit}) or leave it out"
             )
-        prompt = max(lengths[worst], longest[name])
-        response = config.rollout.max_response_tokens
-        if config.evaluate.samples or config.evaluate.greedy:
-            response = max(response, config.evaluate.max_response_tokens or 0)
-        most = agent.policy.max_tokens
-        if most is not None and prompt + response > most:
-            raise DataError(
-                f"agent {name!r}: a prompt of {prompt} tokens and a response of {response} are "
-                f"more than its model can take ({most}): lower rollout.max_response_tokens"
-            )
+        check_room(name, config, max(lengths[worst], longest[name]), agent.policy.max_tokens)

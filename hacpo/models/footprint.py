@@ -82,6 +82,7 @@ class Outline:
         self._policy = Policy(self._model, no_tokens, 1.0)
         self.footprint = self._measure()
         self.pack_tokens = self._policy.pack_tokens
+        self.max_tokens = self._policy.max_tokens
 
     def activation_bytes(self, prompt: int, responses: list[int]) -> float:
         """Bytes that a forward pass keeps for its backward pass, per token of it.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hacpo.agents import check_room
 from hacpo.config import RunConfig
 from hacpo.errors import HacpoError
 from hacpo.models.footprint import Footprint, Outline
@@ -117,6 +118,7 @@ class Sizes:
         key = self.folders[name], f"{agent.dtype} {agent.lora} {recompute} {longest}"
         if key not in self._outlines:
             outline = Outline(name, agent, self.folders[name], recompute=recompute)
+            check_room(name, config, self.prompts[name], outline.max_tokens)
             pack = largest_micro_batch(_one_problem(config), [longest], outline.pack_tokens).pack
             self._outlines[key] = outline, outline.activation_bytes(*pack)
         return self._outlines[key]

@@ -96,6 +96,12 @@ def test_what_cannot_fit_is_refused_before_weights_are_loaded(
     assert not calibrations(home)
 
 
+def test_responses_that_no_model_takes_are_told_as_such(cli: Cli, pair: Path) -> None:
+    refused = cli("plan", str(pair), "--set", "rollout.max_response_tokens=100000")
+    assert (refused.code, refused.out) == (2, "")
+    assert "than its model can take (64): lower rollout.max_response_tokens" in refused.err
+
+
 def test_one_agent_alone(cli: Cli, pair: Path) -> None:
     made = cli("plan", str(pair), "--agent", "b", "--set", "method=gspo_x2", "--json")
     data = json.loads(made.out)
