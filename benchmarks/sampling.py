@@ -87,12 +87,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--no-vllm", action="store_true")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     asked = parser.parse_args()
     torch.set_num_threads(2)
     generator = torch.Generator().manual_seed(0)
     prompts = torch.randint(5, 40_000, (PROMPTS, 45), generator=generator).tolist()
     print(f"memory: {bandwidth() / 1e9:.1f} GB/s")
-    for dtype in ("float32", "bfloat16"):
+    for dtype in asked.dtypes:
         measure(asked.model, dtype, prompts, with_vllm=not asked.no_vllm)
 
 

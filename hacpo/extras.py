@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import sysconfig
 from importlib.util import find_spec
+from pathlib import Path
 
 from hacpo.errors import ConfigError
 
@@ -30,7 +32,10 @@ def require_compiler(wanted_by: str) -> None:
     """Refuse a config that is to be compiled where there is nothing to compile with.
 
     Raises:
-        ConfigError: no C++ compiler.
+        ConfigError: no C++ compiler, or no header files of Python.
     """
     if shutil.which(os.environ.get("CXX") or "g++") is None:
         raise ConfigError(f"{wanted_by} needs a C++ compiler: install g++, or set CXX to another")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.is_file():
+        raise ConfigError(f"{wanted_by} needs {header}: install python3-dev")

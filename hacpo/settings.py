@@ -211,8 +211,8 @@ class VLLMConfig(Config):
     kv_cache_gb: float | None = Field(default=None, gt=0)
     """Key-value cache of an engine; null: what the fraction leaves, 1 on a CPU."""
     compile: bool = False
-    """On a CPU: compile the model, which takes a C++ compiler and a minute at the first start of an
-    engine, less at the next. On a GPU vLLM always does."""
+    """On a CPU: compile the model, which takes a C++ compiler and a minute or two at the start of
+    an engine. On a GPU vLLM always does."""
 
 
 class TrackingConfig(Config):

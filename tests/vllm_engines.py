@@ -1,6 +1,7 @@
 """vLLM engines for tests, on the CPU."""
 
 import importlib.util
+import shutil
 from typing import Any, Literal
 
 import pytest
@@ -11,6 +12,7 @@ from hacpo.models.policy import Policy
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vllm is not installed"
 )
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 
 def engine_of(

@@ -14,7 +14,7 @@ from hacpo.models.tokens import load_tokens
 from hacpo.settings import AgentConfig
 from tests.parity.test_engine_vllm import PROMPTS, hf_of, ids_of, largest_gap
 from tests.tiny import tiny_tokenizer
-from tests.vllm_engines import engine_of, needs_vllm
+from tests.vllm_engines import engine_of, needs_compiler, needs_vllm
 
 pytestmark = [pytest.mark.vllm, needs_vllm]
 
@@ -45,7 +45,7 @@ def make_policy(folder: Path, *, tied: bool) -> Policy:
 
 @pytest.fixture(
     scope="module",
-    params=[(True, False), (False, False), (True, True)],
+    params=[(True, False), (False, False), pytest.param((True, True), marks=needs_compiler)],
     ids=["tied", "untied", "compiled"],
 )
 def pair(

@@ -28,4 +28,9 @@ def test_the_compiler_is_gpp_or_what_cxx_names(
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
+    with pytest.raises(ConfigError, match=r"vllm\.compile needs .*Python\.h: install python3-dev"):
+        require_compiler("vllm.compile")
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "Python.h").touch()
     require_compiler("vllm.compile")
