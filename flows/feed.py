@@ -21,8 +21,8 @@ from flows.runs import (
     ended_runs,
     gpus_of,
     is_waiting,
-    last_sign,
     live_runs,
+    silent_seconds,
     submit_run,
 )
 from hacpo.errors import HacpoError
@@ -89,14 +89,13 @@ class Feeder:
         """Live runs without a cell that will take one: not those whose process is gone."""
         free = [run for run in live if str(run.id) not in held]
         signs = self.registry.last_sign_of([str(run.id) for run in free])
-        now = datetime.now(UTC)
         return [
             run
             for run in free
             if run.state_type != StateType.CANCELLING
             and (
                 run.state_type == StateType.SCHEDULED
-                or (now - (signs.get(str(run.id)) or last_sign(run))).total_seconds() < LOST_SECONDS
+                or silent_seconds(run, signs.get(str(run.id)), limit=LOST_SECONDS) < LOST_SECONDS
             )
         ]
 

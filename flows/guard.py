@@ -97,19 +97,37 @@ def _wait_for_slots(job: Job) -> dict[str, int]:
     """
     run = job.run
     waiting = f"waiting for {run.asked} of {len(job.slots.names)} slots"
+    signs = 0
 
     def give_sign(number: int, frame: FrameType | None) -> None:
-        if prefect_http.state_of(run.id) not in ("", "PENDING"):  # ended by hand, or as lost
-            _leave(signal.SIGTERM, frame)
-        prefect_http.log(run.id, waiting, level=logging.INFO)
+        nonlocal signs
+        signs += 1
+        answered = _check_wanted(run.id)
+        if answered:
+            prefect_http.log(run.id, waiting, level=logging.INFO, tries=1)
+        # Soon after Prefect is back: there, whoever gives no sign for long is taken for dead.
+        signal.setitimer(signal.ITIMER_REAL, SIGN_SECONDS if answered else FIRST_SIGN_SECONDS)
 
     if run.asked:
         _say(waiting)
         signal.signal(signal.SIGALRM, give_sign)
-        signal.setitimer(signal.ITIMER_REAL, FIRST_SIGN_SECONDS, SIGN_SECONDS)
-    held = job.taker.take(f"run {run.id}, process {os.getpid()}, user {os.getuid()}")
-    signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, FIRST_SIGN_SECONDS)
+    try:
+        held = job.taker.take(f"run {run.id}, process {os.getpid()}, user {os.getuid()}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if signs:
+        _check_wanted(run.id)
     return held
+
+
+def _check_wanted(flow_run_id: str) -> bool:
+    """Leave if the run was ended in Prefect meanwhile; False if Prefect doesn't say."""
+    state = prefect_http.state_of(flow_run_id, tries=1)
+    if state not in ("", "PENDING"):
+        _say(f"Prefect says {state}: nothing is started")
+        raise SystemExit(128 + signal.SIGTERM)
+    return bool(state)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State, StateType
@@ -19,13 +20,13 @@ from prefect.states import Completed
 from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
-from flows.reports import is_reported, link_mlflow, publish_report
-from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, last_sign, live_runs
+from flows.reports import link_mlflow, publish_report
+from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, live_runs, silent_seconds
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
 from hacpo.places import default_registry_url
-from hacpo.registry import Registry
+from hacpo.registry import Registry, SweepView
 
 LOOK_SECONDS = 5.0
 LOOKS_BETWEEN_TIDYING = 12
@@ -90,8 +91,7 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
     for run in live:
         run_id = str(run.id)
         age = (now - changed_at(run)).total_seconds()
-        sign = last_sign(run)
-        silent = (now - max(signs.get(run_id, sign), sign)).total_seconds()
+        silent = silent_seconds(run, signs.get(run_id), limit=PENDING_SECONDS)
         match run.state_type:
             case StateType.CANCELLING if age > CANCELLING_SECONDS:
                 if run_id in held:
@@ -125,20 +125,26 @@ def tell_news(
         if news.sweep.name in postponed:
             continue
         view = registry.sweep(news.sweep.name)
-        ended = not view.counts.unfinished and not is_running(view.prefect_flow_run_id)
-        if ended and not is_reported(view):
+        if not view.counts.unfinished and not is_running(view.prefect_flow_run_id):
             link_mlflow(registry, view, None)
             publish_report(registry, registry.sweep(view.name), None, log)
+        emit_event(
+            f"hacpo.sweep.{news.what}",
+            resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},
+            payload={"owner": view.owner, "failed": view.counts.failed, "done": view.counts.done},
+            id=_event_id(view, news.what),
+        )
         log.info("sweep %s: %s", view.name, news.what)
         try:
             notify(view, news.what)
         except ServiceError as error:
             log.warning("%s; again with the next run of hacpo-reconcile", error)
             postponed.add(view.name)
-            continue
-        emit_event(
-            f"hacpo.sweep.{news.what}",
-            resource={"prefect.resource.id": f"hacpo.sweep.{view.name}"},
-            payload={"owner": view.owner, "failed": view.counts.failed, "done": view.counts.done},
-        )
-        registry.tell(news)
+        else:
+            registry.tell(news)
+
+
+def _event_id(view: SweepView, what: str) -> UUID:
+    """The same each time that these news are told, until the webhook takes them."""
+    attempts = sum(cell.attempts for cell in view.cells)
+    return uuid5(NAMESPACE_OID, f"{view.name} {what} {view.submitted.isoformat()} {attempts}")

@@ -1,6 +1,7 @@
 """A sweep's report as a Prefect artifact and in MLflow, whose page is a link in the registry."""
 
 import os
+from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
@@ -32,7 +33,9 @@ def publish_report(
 
     report = sweep_report(registry, view.name).markdown()
     cells = cell_table(view, registry.shared_curves(view.name))
-    create_markdown_artifact(key=artifact_key("report", view.name), markdown=f"{report}\n\n{cells}")
+    key, page = artifact_key("report", view.name), f"{report}\n\n{cells}"
+    if _newest(key) != [page]:  # the grid's own run may have published it
+        create_markdown_artifact(key=key, markdown=page)
     address = uri or os.environ.get("MLFLOW_TRACKING_URI")
     if address and not view.offline and view.counts.done:
         try:
@@ -41,15 +44,14 @@ def publish_report(
             log.warning("the report is not in MLflow: %s", error)
 
 
-def is_reported(view: SweepView) -> bool:
-    """Whether Prefect has a report on all that the sweep has come to."""
-    key = ArtifactFilterKey(any_=[artifact_key("report", view.name)])
+def _newest(key: str) -> list[Any]:
+    """What the newest artifact of a key says, if there is one."""
+    which = ArtifactFilter(key=ArtifactFilterKey(any_=[key]))
     with get_client(sync_client=True) as client:
         found = client.read_artifacts(
-            artifact_filter=ArtifactFilter(key=key), sort=ArtifactSort.CREATED_DESC, limit=1
+            artifact_filter=which, sort=ArtifactSort.CREATED_DESC, limit=1
         )
-    latest = max([view.submitted, *(cell.ended for cell in view.cells if cell.ended)])
-    return any(report.created is not None and report.created > latest for report in found)
+    return [artifact.data for artifact in found]
 
 
 def link_mlflow(registry: Registry, view: SweepRow, uri: str | None) -> None:

@@ -111,15 +111,29 @@ def changed_at(run: FlowRun) -> datetime:
     return run.state.timestamp
 
 
-def last_sign(run: FlowRun) -> datetime:
-    """When it came to its present state, or last said that it waits for slots (flows/guard.py)."""
-    changed = changed_at(run)
-    if run.state_type != StateType.PENDING:
-        return changed
-    lines = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id]))
+def silent_seconds(run: FlowRun, sign: datetime | None, *, limit: float) -> float:
+    """How long there has been no sign of a run.
+
+    Args:
+        run: with its state, whose time is a sign.
+        sign: when it last wrote to a cell.
+        limit: a longer silence matters: then its log is read, too, where a run says that it waits
+            for slots (flows/guard.py).
+    """
+    now = datetime.now(UTC)
+    latest = max(changed_at(run), sign or changed_at(run))
+    if run.state_type == StateType.PENDING and (now - latest).total_seconds() > limit:
+        latest = max([latest, *_last_words(run.id)])
+    return (now - latest).total_seconds()
+
+
+def _last_words(run_id: UUID) -> list[datetime]:
+    """The time of the newest line of a run's log, if it has any."""
+    lines = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id]))
     with get_client(sync_client=True) as client:
-        latest = client.read_logs(lines, limit=1, sort=LogSort.TIMESTAMP_DESC)
-    return max([changed, *(line.timestamp for line in latest)])
+        return [
+            line.timestamp for line in client.read_logs(lines, limit=1, sort=LogSort.TIMESTAMP_DESC)
+        ]
 
 
 def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:

@@ -166,13 +166,14 @@ def check_room(name: str, config: RunConfig, prompt: int, most: int | None) -> N
     Raises:
         DataError: they would not.
     """
-    response = config.rollout.max_response_tokens
+    limits = {"rollout.max_response_tokens": config.rollout.max_response_tokens}
     if config.evaluate.samples or config.evaluate.greedy:
-        response = max(response, config.evaluate.max_response_tokens or 0)
-    if most is not None and prompt + response > most:
+        limits["evaluate.max_response_tokens"] = config.evaluate.max_response_tokens or 0
+    key = max(limits, key=lambda each: limits[each])
+    if most is not None and prompt + limits[key] > most:
         raise DataError(
-            f"agent {name!r}: a prompt of {prompt} tokens and a response of {response} are "
-            f"more than its model can take ({most}): lower rollout.max_response_tokens"
+            f"agent {name!r}: a prompt of {prompt} tokens and a response of {limits[key]} are "
+            f"more than its model can take ({most}): lower {key}"
         )
 
 
@@ -211,6 +212,6 @@ def build_engine(
         device=str(device),
         gpu_memory_fraction=config.vllm.gpu_memory_fraction,
         threads=config.threads,
-        compile_on_cpu=config.vllm.compile,
+        compile_on_cpu=config.vllm.compile_on_cpu,
         **cache,
     )

@@ -156,8 +156,8 @@ def _what_it_reads(config: RunConfig, identities: dict[str, str], inputs: Inputs
         "truncated": config.rollout.truncated,  # evaluations are graded under it too
         **benchmarks,
     }
-    if config.vllm.compile and any(agent.engine == "vllm" for agent in config.agents.values()):
-        reads["vllm_compile"] = True  # rounds otherwise
+    if config.vllm.compile_on_cpu and any(a.engine == "vllm" for a in config.agents.values()):
+        reads["compile_on_cpu"] = True  # rounds otherwise
     if config.rule == "initial":
         reads["evaluate"].pop("every")
         return reads

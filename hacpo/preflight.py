@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hacpo.config import JOINT_METHODS, RUNS, BaseConfig, GridConfig
 from hacpo.errors import ConfigError, StorageError
-from hacpo.extras import require, require_compiler
+from hacpo.extras import require
 from hacpo.settings import AgentConfig
 from hacpo.tracking import check_server
 from hacpo.verifiers import VerifierPool
@@ -35,8 +35,6 @@ def preflight(config: BaseConfig, home: Path, *, offline: bool = False) -> None:
     for name, agent in agents.items():
         if agent.engine == "vllm":
             require("vllm", f"agent {name!r}: engine vllm")
-            if config.vllm.compile:
-                require_compiler("vllm.compile")
         if agent.lora:
             require("peft", f"agent {name!r}: lora")
     given = {name: a for name, a in agents.items() if not a.model.startswith("embedded:")}

@@ -210,9 +210,9 @@ class VLLMConfig(Config):
     """Of the whole GPU, for weights and key-value cache while an engine samples."""
     kv_cache_gb: float | None = Field(default=None, gt=0)
     """Key-value cache of an engine; null: what the fraction leaves, 1 on a CPU."""
-    compile: bool = False
-    """On a CPU: compile the model, which takes a C++ compiler and a minute or two at the start of
-    an engine. On a GPU vLLM always does."""
+    compile_on_cpu: bool = False
+    """Compile the model on a CPU, too, as vLLM does on a GPU: samples faster, takes a C++ compiler
+    and a minute or two at the start of an engine."""
 
 
 class TrackingConfig(Config):

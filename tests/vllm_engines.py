@@ -1,18 +1,29 @@
 """vLLM engines for tests, on the CPU."""
 
 import importlib.util
-import shutil
 from typing import Any, Literal
 
 import pytest
 
 from hacpo.engines.vllm import VLLMEngine
+from hacpo.errors import ConfigError
+from hacpo.extras import require_compiler
 from hacpo.models.policy import Policy
 
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vllm is not installed"
 )
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+def _cannot_compile() -> str:
+    try:
+        require_compiler("compiling")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+needs_compiler = pytest.mark.skipif(bool(_cannot_compile()), reason=_cannot_compile())
 
 
 def engine_of(

@@ -14,6 +14,7 @@ IMPATIENT = """
 import sys
 from flows import guard, slots
 guard.ENGINE_SECONDS = slots.ENGINE_SECONDS = guard.LEFTOVER_SECONDS = 0.5
+guard.FIRST_SIGN_SECONDS = guard.SIGN_SECONDS = 0.3
 sys.exit(slots.main(sys.argv[1:]))
 """
 

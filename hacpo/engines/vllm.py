@@ -17,7 +17,7 @@ from hacpo.engines.process import ChildError, ChildProcess
 from hacpo.engines.vllm_worker import Ask, Sampled, Sent, Setup
 from hacpo.engines.weights import cuda_handles, fingerprint, pack
 from hacpo.errors import ConfigError, EngineError
-from hacpo.extras import require
+from hacpo.extras import require, require_compiler
 
 MIN_TEMPERATURE = 0.01
 """vLLM raises lower ones to this without a word that reaches anybody."""
@@ -41,7 +41,7 @@ class VLLMEngine:
         revision: of a hub id.
 
     Raises:
-        ConfigError: vLLM is not installed, or this is not Linux.
+        ConfigError: vLLM or what compiling needs is not installed, or this is not Linux.
     """
 
     reads_policy: ClassVar[bool] = False
@@ -69,6 +69,8 @@ class VLLMEngine:
         self._decode = decode
         self._device = torch.device(device)
         on_cpu = self._device.type == "cpu"
+        if on_cpu and compile_on_cpu:
+            require_compiler("vllm.compile_on_cpu")
         # A GPU's tensors are opened as they are, a block on the CPU is half as large in bfloat16.
         self._sent_as: torch.dtype | None = (
             getattr(torch, dtype) if on_cpu and dtype != "auto" else None

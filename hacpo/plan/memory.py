@@ -101,11 +101,14 @@ class Sizes:
             config: the run.
             groups: agent -> prompts and responses of a step as it reads them; None: the longest
                 that the config allows.
+        Raises:
+            DataError: responses that an agent's model cannot take.
         """
         found = {}
         for name, agent in sorted(config.agents.items()):
             longest = longest_groups(config, self.prompts[name])
             outline, per_token = self._outline(name, agent, config, longest[0])
+            check_room(name, config, self.prompts[name], outline.max_tokens)
             read = groups[name] if groups else longest
             micro = largest_micro_batch(config, read, outline.pack_tokens)
             found[name] = self._agent(name, config, outline.footprint, micro, per_token)
@@ -118,7 +121,6 @@ class Sizes:
         key = self.folders[name], f"{agent.dtype} {agent.lora} {recompute} {longest}"
         if key not in self._outlines:
             outline = Outline(name, agent, self.folders[name], recompute=recompute)
-            check_room(name, config, self.prompts[name], outline.max_tokens)
             pack = largest_micro_batch(_one_problem(config), [longest], outline.pack_tokens).pack
             self._outlines[key] = outline, outline.activation_bytes(*pack)
         return self._outlines[key]

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.client.schemas.objects import StateType
 
-from flows import feed, reconcile
+from flows import feed, reconcile, runs
 from flows.feed import FRUITLESS_SECONDS, LOST_SECONDS, Feeder, NobodyTakesCellsError
 from flows.reconcile import CANCELLING_SECONDS, PENDING_SECONDS, end_dead_runs
 from hacpo.registry import Claim, Registry
@@ -58,8 +58,8 @@ class Prefect:
     def say(self, run: Any, *, age: float) -> None:
         self.said[run.id] = datetime.now(UTC) - timedelta(seconds=age)
 
-    def last_sign(self, run: Any) -> datetime:
-        return self.said.get(run.id, run.state.timestamp)
+    def last_words(self, run_id: UUID) -> list[datetime]:
+        return [self.said[run_id]] if run_id in self.said else []
 
     def count(self, kind: StateType) -> int:
         return sum(run.state_type == kind for run in self.runs.values())
@@ -69,9 +69,10 @@ class Prefect:
 def prefect(monkeypatch: pytest.MonkeyPatch) -> Prefect:
     server = Prefect()
     for module in (feed, reconcile):
-        for name in ("live_runs", "ended_runs", "end_run", "submit_run", "last_sign"):
+        for name in ("live_runs", "ended_runs", "end_run", "submit_run"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(server, name))
+    monkeypatch.setattr(runs, "_last_words", server.last_words)
     monkeypatch.setenv("HACPO_SLOTS", "2")
     return server
 

@@ -102,3 +102,23 @@ def test_a_model_samples_what_it_scores(architecture: str) -> None:
         logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
         expected = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
         torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=0.1, rtol=0)
+
+
+def test_rows_that_end_leave_the_others_as_they_would_be() -> None:
+    model = make_policy("llama").model.bfloat16()
+
+    def sample(*ends: int) -> list[list[int]]:
+        engine = HFEngine(model, end_ids=ends, pad_id=0, decode=lambda ids: "", batch_rows=32)
+        drawn = engine.generate([[5, 6, 4, 7]], 32, temperature=1.0, max_tokens=12, seed=3)[0]
+        return [each.token_ids for each in drawn]
+
+    whole = sample(1 << 20)
+    ends = {ids[3] for ids in whole[:12]}  # so that these rows leave the batch early
+    expected = []
+    for ids in whole:
+        length = next((t + 1 for t, token in enumerate(ids) if token in ends), len(ids))
+        expected.append(ids[:length])
+    assert sum(len(ids) <= 4 for ids in expected) >= 12
+    assert max(map(len, expected)) > 4
+    same = [ours == theirs for ours, theirs in zip(sample(*ends), expected, strict=True)]
+    assert sum(same) >= 30  # a smaller batch may round otherwise

@@ -150,6 +150,14 @@ def test_a_sweep_may_be_kept_to_a_few_cells_at_a_time(registry, take):
     assert take().cell_key == "b"
 
 
+def test_a_cell_claimed_by_its_key_counts_for_no_sweep(registry, take):
+    cells = [spec(key) for key in "abc"]
+    registry.register_sweep("modest", owner="ann", config={}, cells=cells, max_running=1)
+    registry.end_lease(take().cell_key, "first")
+    assert take(cell_key="a").cell_key == "a"
+    assert take().cell_key == "b"
+
+
 def test_one_run_can_be_asked_to_stop(registry, take):
     submit(registry, "a", "b")
     first = take(prefect_flow_run_id="one")

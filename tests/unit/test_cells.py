@@ -106,7 +106,7 @@ def test_a_new_version_of_bfloat16_changes_the_keys_of_its_agents_only(
 
 
 def test_compiling_changes_the_keys_of_agents_with_vllm_only(tmp_path: Path) -> None:
-    compiled, vllm = "vllm.compile=true", "agents.b.engine=vllm"
+    compiled, vllm = "vllm.compile_on_cpu=true", "agents.b.engine=vllm"
     assert key(tmp_path) == key(tmp_path, compiled)
     assert key(tmp_path, vllm) != key(tmp_path, vllm, compiled)
 
