@@ -1,7 +1,7 @@
 """Shapes of the models in the paper's tables, so that a plan needs no hub.
 
 What decides their number of weights, which `tests/unit/test_tables.py` compares with what the
-models' cards say. Weights are never made from these.
+models' cards say, and how many tokens they take. Weights are never made from these.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ _QWEN3: dict[str, Any] = {
     "vocab_size": 151_936,
     "head_dim": 128,
     "num_key_value_heads": 8,
+    "max_position_embeddings": 32_768,
     "tie_word_embeddings": True,
 }
 _QWEN3_1_7B = _QWEN3 | {
@@ -42,13 +43,14 @@ _LLAMA: dict[str, Any] = {
     "vocab_size": 128_256,
     "num_key_value_heads": 8,
     "intermediate_size": 8192,
+    "max_position_embeddings": 131_072,
     "tie_word_embeddings": True,
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-1.7B-Base": _QWEN3_1_7B,
-    "Qwen/Qwen3-4B": _QWEN3_4B,
+    "Qwen/Qwen3-4B": _QWEN3_4B | {"max_position_embeddings": 40_960},
     "Qwen/Qwen3-4B-Base": _QWEN3_4B,
-    "Qwen/Qwen3-4B-Instruct-2507": _QWEN3_4B,
+    "Qwen/Qwen3-4B-Instruct-2507": _QWEN3_4B | {"max_position_embeddings": 262_144},
     "Qwen/Qwen3-8B-Base": _QWEN3_8B,
     "meta-llama/Llama-3.2-1B-Instruct": _LLAMA
     | {
