@@ -32,7 +32,7 @@ LEFTOVER_SECONDS = 5.0
 ASK_SECONDS = 5.0
 FIRST_SIGN_SECONDS, SIGN_SECONDS = 5.0, 120.0
 """A run that waits for slots says so in its log in Prefect after so long, and again after so long:
-what `flows.runs.last_sign` looks for."""
+what `flows.runs.silent_seconds` looks for."""
 STOPPED = {"CANCELLING", "CANCELLED"}
 
 
