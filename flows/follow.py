@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -20,6 +21,9 @@ from hacpo.tracking import curves_url
 
 LOOK_SECONDS = 1.0
 LINE_SECONDS = 10.0
+CRASH_SECONDS = 10.0
+"""A crash counts once it was one for so long: of a run that outlived its worker, the worker may
+report one that is taken back (flows/orphan.py)."""
 
 
 def follow(flow_run_id: UUID, console: Console) -> int:
@@ -33,7 +37,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
         get_client(sync_client=True) as client,
     ):
         with shown:
-            while not (state := _state(client, flow_run_id)).is_final():
+            while not _is_over(state := _state(client, flow_run_id)):
                 view = _sweep(registry, flow_run_id, view)
                 elapsed = time.monotonic() - started
                 if console.is_terminal:
@@ -60,6 +64,11 @@ def _state(client: SyncPrefectClient, flow_run_id: UUID) -> State[object]:
     state = client.read_flow_run(flow_run_id).state
     assert state is not None
     return state
+
+
+def _is_over(state: State[object]) -> bool:
+    age = (datetime.now(UTC) - state.timestamp).total_seconds()
+    return state.is_final() and not (state.is_crashed() and age < CRASH_SECONDS)
 
 
 def _sweep(registry: Registry, flow_run_id: UUID, known: SweepView | None) -> SweepView | None:

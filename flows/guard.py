@@ -1,8 +1,9 @@
 """The process that holds a run's slots, runs its command, and ends whatever that leaves behind.
 
 It ends its command when it gets SIGTERM or SIGINT, or, once the worker is gone and can't cancel the
-run any more, when Prefect says that the run is cancelled. Should the guard itself be killed, the
-command is asked to end, and what remains keeps the slots until it is gone: it inherited the locks.
+run any more, when Prefect says that the run is cancelled (flows/orphan.py). Should the guard itself
+be killed, the command is asked to end, and what remains keeps the slots until it is gone: it
+inherited the locks.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from types import FrameType
 from typing import NoReturn
 
 from flows import prefect_http
+from flows.orphan import Orphan
 from flows.running import LiveRun, Registration
 from flows.tree import adopt_orphans, collect, end_descendants, end_with
 from hacpo.errors import HacpoError
@@ -29,11 +31,9 @@ from hacpo.slots import Slots, Taker
 # Together below the 30 s after which Prefect gives up on a run that it cancels.
 ENGINE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
-ASK_SECONDS = 5.0
 FIRST_SIGN_SECONDS, SIGN_SECONDS = 5.0, 120.0
 """A run that waits for slots says so in its log in Prefect after so long, and again after so long:
 what `flows.runs.silent_seconds` looks for."""
-STOPPED = {"CANCELLING", "CANCELLED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +77,16 @@ def _guard(job: Job, relay: int, blocked: Collection[signal.Signals]) -> int:
     run = replace(job.run, guard=os.getpid())
     job.registration.write(run)
     held = _wait_for_slots(job)
-    inbox = Inbox(relay)
+    inbox = Inbox(relay, run.id)
     engine = _start(job, held)
     run = replace(run, slots=tuple(held), engine=engine.pid)
     job.registration.write(run)
     _say(f"process {engine.pid} on {', '.join(held) or 'no slot'}: {' '.join(job.command)}")
-    code = _watch(engine, run.id, inbox)
+    code = _watch(engine, inbox)
     left = end_descendants(LEFTOVER_SECONDS)
     _say(f"ended with {code}" + (f"; {left} processes that it left were ended" if left else ""))
-    if inbox.orphaned:
-        _report(run.id, code)
+    if inbox.orphan:
+        inbox.orphan.report(code)
     return code
 
 
@@ -139,8 +139,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 class Inbox:
     """Signals to this process, and the end of the relay, whichever comes first."""
 
-    def __init__(self, relay: int) -> None:
-        self.orphaned = False
+    def __init__(self, relay: int, flow_run_id: str) -> None:
+        self.orphan: Orphan | None = None
+        self._flow_run_id = flow_run_id
         self._relay = relay
         self._signals, write = os.pipe()
         os.set_blocking(write, False)
@@ -150,10 +151,10 @@ class Inbox:
 
     def wait(self, seconds: float | None) -> set[int]:
         """The signals that came."""
-        watched = [self._signals] if self.orphaned else [self._signals, self._relay]
+        watched = [self._signals] if self.orphan else [self._signals, self._relay]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self._relay in ready:
-            self.orphaned = True
+            self.orphan = Orphan(self._flow_run_id)
             _say("the worker is gone; this run goes on")
         return set(os.read(self._signals, 4096)) if self._signals in ready else set()
 
@@ -185,7 +186,7 @@ def _lasting_folder(home: Path) -> Path | None:
     return home if name.startswith("tmp") and name.endswith("prefect") else None
 
 
-def _watch(engine: "subprocess.Popen[bytes]", flow_run_id: str, inbox: Inbox) -> int:
+def _watch(engine: "subprocess.Popen[bytes]", inbox: Inbox) -> int:
     """Wait for the end of the command, or bring it about; returns its exit code."""
     kill_at: float | None = None
     while True:
@@ -193,8 +194,9 @@ def _watch(engine: "subprocess.Popen[bytes]", flow_run_id: str, inbox: Inbox) ->
         if (status := engine.poll()) is not None:
             return status if status >= 0 else 128 - status
         if kill_at is None:
-            received = inbox.wait(ASK_SECONDS if inbox.orphaned else None) - {signal.SIGCHLD}
-            if inbox.orphaned and prefect_http.state_of(flow_run_id) in STOPPED:
+            pause = inbox.orphan.pause if inbox.orphan else None
+            received = inbox.wait(pause) - {signal.SIGCHLD}
+            if inbox.orphan and inbox.orphan.is_stopped():
                 received.add(signal.SIGTERM)
             if received:
                 number = signal.Signals(min(received))
@@ -206,15 +208,6 @@ def _watch(engine: "subprocess.Popen[bytes]", flow_run_id: str, inbox: Inbox) ->
         else:
             engine.kill()
             inbox.wait(1.0)
-
-
-def _report(flow_run_id: str, code: int) -> None:
-    """What the worker would tell Prefect of a run that could not tell itself."""
-    state = prefect_http.state_of(flow_run_id)
-    if state == "CANCELLING":
-        prefect_http.set_state(flow_run_id, "CANCELLED", "cancelled; its worker was gone")
-    elif code and state in ("PENDING", "RUNNING"):
-        prefect_http.set_state(flow_run_id, "CRASHED", f"its process ended with {code}")
 
 
 def _write_to(log: Path) -> None:

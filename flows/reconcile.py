@@ -21,7 +21,17 @@ from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
-from flows.runs import AWAY, changed_at, drop_late, end_run, is_running, live_runs, silent_seconds
+from flows.runs import (
+    AWAY,
+    changed_at,
+    drop_late,
+    end_run,
+    is_running,
+    live_runs,
+    pending_grids,
+    reschedule,
+    silent_seconds,
+)
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
@@ -30,8 +40,9 @@ from hacpo.registry import Registry, SweepView
 
 LOOK_SECONDS = 5.0
 LOOKS_BETWEEN_TIDYING = 12
-PENDING_SECONDS = 600.0
-"""A run that a worker took, without a sign of it for so long: the worker is gone."""
+PENDING_SECONDS = 300.0
+"""A run that a worker took, without a sign of it for so long: the worker is gone, or never got to
+know that it has it. One that waits for slots gives a sign every two minutes (flows/guard.py)."""
 CANCELLING_SECONDS = 60.0
 """A cancelled run that its worker has not ended for so long is asked through the registry."""
 
@@ -61,6 +72,7 @@ def hacpo_reconcile(seconds: AtLeastOne = 110, cells_per_run: AtLeastOne = 12) -
                     drop_late("hacpo-reconcile")
                 registry.repair()
                 end_dead_runs(registry, log)
+                reschedule_lost_grids(log)
                 tell_news(registry, log, postponed)
                 feeder.look()
             except (HacpoError, *AWAY) as error:
@@ -104,6 +116,15 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
             case StateType.RUNNING if run_id not in held and silent > LOST_SECONDS:
                 log.warning("run %s: no sign of it for %.0f s; ended", run.name, silent)
                 end_run(run.id, why="its process is gone; its cell is queued again")
+
+
+def reschedule_lost_grids(log: Log) -> None:
+    """Start grids again that a worker took and never began: somebody follows them."""
+    for run in pending_grids():
+        silent = silent_seconds(run, None, limit=PENDING_SECONDS)
+        if silent > PENDING_SECONDS:
+            log.warning("run %s: taken %.0f s ago and never begun; once more", run.name, silent)
+            reschedule(run.id)
 
 
 def tell_news(

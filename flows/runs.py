@@ -21,7 +21,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort, LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Scheduled
 
 AWAY = (httpx.HTTPError, PrefectException, OSError, RuntimeError)
 """What Prefect's client raises when its server does not answer, or says no."""
@@ -48,6 +48,11 @@ def submit_run(gpus: int, *, limit: int) -> FlowRun:
 def live_runs() -> list[FlowRun]:
     """Experiment runs that work or will, whoever submitted them."""
     return _runs(_LIVE)
+
+
+def pending_grids() -> list[FlowRun]:
+    """Runs of hacpo-grid that a worker has taken and that have not begun."""
+    return _runs([StateType.PENDING], flow="hacpo-grid")
 
 
 def ended_runs(limit: int) -> list[FlowRun]:
@@ -141,6 +146,12 @@ def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:
     state: Any = (Cancelled if cancelled else Crashed)(message=why)
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(run_id, state, force=True)
+
+
+def reschedule(run_id: UUID) -> None:
+    """Let a worker take a run once more."""
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run_id, Scheduled(), force=True)
 
 
 def _runs(

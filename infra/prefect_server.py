@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime
 from typing import Any
 
 from runs import live_runs
@@ -48,10 +49,10 @@ def deploy() -> None:
     marker.write_text(wanted)
 
 
-def close_dead_runs() -> None:
-    """Without workers only what outlived them runs, whatever Prefect was left with.
+def tidy_runs() -> None:
+    """Before workers start: nothing runs but what outlived them, and nothing old waits for them.
 
-    What waits for a worker goes on waiting.
+    What a person asked for goes on waiting.
     """
     living = {run.id for run in live_runs(HOME)}
     unfinished = ["PENDING", "RUNNING", "CANCELLING"]
@@ -62,6 +63,19 @@ def close_dead_runs() -> None:
             done = post(f"flow_runs/{run['id']}/set_state", {"state": crashed})
             if done["status"] != "ACCEPT":
                 post(f"flow_runs/{run['id']}/set_state", {"state": crashed, "force": True})
+    _drop_late_runs()
+
+
+def _drop_late_runs() -> None:
+    """Of a schedule's runs that nobody began in time each would ask for the one place at every look
+    of a worker, and a server with SQLite stands still; `reconcile` asks for one that begins now."""
+    late = {
+        "state": {"type": {"any_": ["SCHEDULED"]}},
+        "tags": {"all_": ["auto-scheduled"]},
+        "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
+    }
+    while post("flow_runs/bulk_delete", {"flow_runs": late})["deleted"]:
+        pass
 
 
 def reconcile() -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 
-from prefect_server import close_dead_runs, deploy, reconcile
+from prefect_server import deploy, reconcile, tidy_runs
 from runs import HacpoError, end_runs, live_runs
 from service import BIN, CHECKOUT, HOME, Service, ServiceError, bring_up
 from stack import environment, services, slot_count, write_environment
@@ -33,7 +33,7 @@ def start(every: list[Service]) -> None:
             if stage is workers:
                 deploy()
                 if not any(worker.pid() for worker in workers):
-                    close_dead_runs()
+                    tidy_runs()
             bring_up(stage, started)
         if any(service in workers for service in started):
             reconcile()

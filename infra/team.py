@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 
-from prefect_server import close_dead_runs, deploy, reconcile
+from prefect_server import deploy, reconcile, tidy_runs
 from runs import HacpoError, end_runs
 from service import CHECKOUT, HOME, Service, ServiceError, bring_up, running, write_private
 from services import status
@@ -57,7 +57,7 @@ def start(workers: int) -> None:
         bring_up([s for s in every if s.name in ("prefect", "mlflow")], started)
         deploy()
         if not any(worker.pid() for worker in working):
-            close_dead_runs()
+            tidy_runs()
         bring_up(working, started)
         reconcile()
     except BaseException:

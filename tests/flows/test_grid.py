@@ -1,6 +1,7 @@
 """The whole platform, for real: CLI, Prefect server, workers, MLflow, registry, tiny models."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -12,12 +13,14 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.runs import drop_late
+from flows import reconcile
+from flows.runs import drop_late, pending_grids
 from hacpo.registry import CellView, Registry, SweepView
 from tests.servers import CHECKOUT, platform
 from tests.tiny import tiny_pair
@@ -120,6 +123,23 @@ def test_scheduled_runs_that_nobody_began_do_not_pile_up(env: dict[str, str]) ->
     with temporary_settings({PREFECT_API_URL: api}):
         assert drop_late("piling") >= len(before) - 1
     assert not set(before[1:]) & set(late())
+
+
+def test_a_grid_that_its_worker_lost_is_started_again(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker took it, and the server's answer never came."""
+    api = env["PREFECT_API_URL"]
+    named = {"deployments": {"name": {"any_": ["hacpo-grid"]}}}
+    (grid,) = post(f"{api}/deployments/filter", named)
+    asked = {"state": {"type": "PENDING"}, "parameters": {"config": "nowhere.yaml"}}
+    run = post(f"{api}/deployments/{grid['id']}/create_flow_run", asked)
+    with temporary_settings({PREFECT_API_URL: api}):
+        reconcile.reschedule_lost_grids(logging.getLogger())
+        assert [pending.id for pending in pending_grids()] == [UUID(run["id"])]
+        monkeypatch.setattr(reconcile, "PENDING_SECONDS", 0)
+        reconcile.reschedule_lost_grids(logging.getLogger())
+    assert "nowhere.yaml" in follow(env, run["id"]).stdout
 
 
 def test_a_worker_of_an_unknown_pool_says_so_and_makes_none(env: dict[str, str]) -> None:
