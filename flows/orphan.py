@@ -4,6 +4,7 @@ A worker that is asked to end kills the relays of its runs first, and takes that
 runs: if the rest of its exit is slow, it still reports them as crashed. They are not.
 """
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ class Orphan:
         state = prefect_http.state_of(self.flow_run_id)
         if state == "CRASHED" and self._is_new:
             self.taken_back = True
-            print("its worker reported it as crashed: taken back", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # a full disk
+                print("its worker reported it as crashed: taken back", file=sys.stderr, flush=True)
             prefect_http.set_state(self.flow_run_id, "RUNNING", "its worker is gone; it goes on")
         return state in STOPPED
 
