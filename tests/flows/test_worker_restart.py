@@ -207,6 +207,7 @@ def test_a_run_whose_worker_was_restarted_can_be_cancelled(prefect: Platform) ->
     run, processes = prefect.start("late")
     prefect.lose_worker(signal.SIGTERM)
     prefect.restart()
+    prefect.becomes(run, "RUNNING")
     prefect.cancel(run)
     prefect.becomes(run, "CANCELLED")
     assert not any(map(lives, processes))
