@@ -15,6 +15,9 @@ from hacpo.report.names import identities, names_in
 SMOOTHED = 5
 """Steps in the trailing mean, as in the default capability window."""
 
+CROWDED = 6
+"""Methods that a panel can show with their bands."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -74,20 +77,61 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
 
 
 def curves_figure(curves: list[Curve]) -> Any:
-    """A panel for each agent of each combination, a line with a band for each method."""
+    """A panel for each agent of each combination, a line with a band for each method.
+
+    More than `CROWDED` methods are shown in several such blocks, HACPO in each of them.
+    """
     from matplotlib.figure import Figure
 
-    panels = list(dict.fromkeys((c.combination, c.agent) for c in curves))
     methods = list(dict.fromkeys(c.method for c in curves))
+    panels = list(dict.fromkeys((c.combination, c.agent) for c in curves))
+    blocks = _blocks(methods)
     columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.4), layout="constrained")
-    axes: Any = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    width = 4.2 * columns
+    labels = {method: literal(_label(method, curves)) for method in methods}
+    beside = max(1, int(width / (0.7 + 0.09 * max(map(len, labels.values())))))
+    heights = [3.1 * -(-len(panels) // columns) + 0.2 * (1 + -(-len(b) // beside)) for b in blocks]
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(blocks), squeeze=False, height_ratios=heights)
+    for part, block in zip(parts.flat, blocks, strict=True):
+        lines = _draw_block(part, curves, panels, block, methods)
+        part.legend(
+            lines.values(),
+            [labels[method] for method in lines],
+            loc="outside lower center",
+            ncols=min(beside, len(lines)),
+            frameon=False,
+            handlelength=4,
+        )
+    return figure
+
+
+def _blocks(methods: list[str]) -> list[list[str]]:
+    """Equally many in each."""
+    count = -(-len(methods) // CROWDED)
+    size = -(-len(methods) // count)
+    blocks = [methods[at : at + size] for at in range(0, len(methods), size)]
+    return [
+        ["hacpo", *block] if "hacpo" in methods and "hacpo" not in block else block
+        for block in blocks
+    ]
+
+
+def _draw_block(
+    part: Any,
+    curves: list[Curve],
+    panels: list[tuple[str, str]],
+    block: list[str],
+    methods: list[str],
+) -> dict[str, Any]:
+    """Panels of some methods; returns a line of each, for the legend."""
+    columns = min(3, len(panels))
+    axes: Any = part.subplots(-(-len(panels) // columns), columns, squeeze=False, sharey=True)
     several = len({combination for combination, _ in panels}) > 1
     lines: dict[str, Any] = {}
     for axis, (combination, agent) in zip(axes.flat, panels, strict=False):
         for curve in curves:
-            if (curve.combination, curve.agent) == (combination, agent):
+            if (curve.combination, curve.agent) == (combination, agent) and curve.method in block:
                 line = _line(axis, curve, methods.index(curve.method), len(methods))
                 lines.setdefault(curve.method, line)
         title = f"agent {agent} of {combination}" if several else f"agent {agent}"
@@ -99,16 +143,7 @@ def curves_figure(curves: list[Curve]) -> Any:
         axis.set_ylabel(f"reward (mean of {SMOOTHED} steps)")
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    named = [literal(_label(method, curves)) for method in lines]
-    figure.legend(
-        lines.values(),
-        named,
-        loc="outside lower center",
-        ncols=min(4, len(named)),
-        frameon=False,
-        handlelength=4,
-    )
-    return figure
+    return lines
 
 
 def _line(axis: Any, curve: Curve, position: int, methods: int) -> Any:

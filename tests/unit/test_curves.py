@@ -61,6 +61,24 @@ def test_no_two_of_49_methods_look_alike() -> None:
     assert len(set(looks)) == 49
 
 
+@pytest.mark.parametrize("agents", [["a"], ["a", "b"]])
+def test_many_methods_are_shown_in_blocks_whose_legends_are_whole(agents: list[str]) -> None:
+    methods = ["gspo", "hacpo", *(f"hacpo_without_part_{n}" for n in range(11))]
+    figure = curves_figure([curve(a, method, [0.1, 0.2]) for a in agents for method in methods])
+    figure.canvas.draw()
+    legends = [legend for block in figure.subfigs for legend in block.legends]
+    shown = [[text.get_text() for text in legend.get_texts()] for legend in legends]
+    assert shown == [methods[:5], ["hacpo", *methods[5:10]], ["hacpo", *methods[10:]]]
+    for legend in legends:
+        left, bottom, right, top = legend.get_window_extent().extents
+        assert left >= 0
+        assert bottom >= 0
+        assert right <= figure.bbox.width
+        assert top <= figure.bbox.height
+    heights = [axis.get_window_extent().height for axis in figure.axes]
+    assert min(heights) > 100
+
+
 def test_names_are_drawn_as_they_are_and_equal_data_gives_equal_files(tmp_path: Path) -> None:
     curves = [curve("a", r"m$x_1$", [0.1, 0.2])]
     for name in ("one.svg", "two.svg"):
