@@ -1,10 +1,11 @@
 """`python -m flows.follow FLOW_RUN_ID`: shows a grid's progress until it ends, then its table."""
 
 import argparse
+import math
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -21,7 +22,7 @@ from hacpo.tracking import curves_url
 
 LOOK_SECONDS = 1.0
 LINE_SECONDS = 10.0
-CRASH_SECONDS = 10.0
+CRASH_SECONDS = 30.0
 """A crash counts once it was one for so long: of a run that outlived its worker, the worker may
 report one that is taken back (flows/orphan.py)."""
 
@@ -37,7 +38,7 @@ def follow(flow_run_id: UUID, console: Console) -> int:
         get_client(sync_client=True) as client,
     ):
         with shown:
-            while not _is_over(state := _state(client, flow_run_id)):
+            for state in _until_over(client, flow_run_id):
                 view = _sweep(registry, flow_run_id, view)
                 elapsed = time.monotonic() - started
                 if console.is_terminal:
@@ -46,7 +47,6 @@ def follow(flow_run_id: UUID, console: Console) -> int:
                     told = elapsed
                     line = plain(view, elapsed) if view else _before(state)
                     console.print(line, markup=False, soft_wrap=True)
-                time.sleep(LOOK_SECONDS)
         view = _sweep(registry, flow_run_id, view)
         if view is not None:
             from hacpo.report import sweep_report  # not free to load
@@ -60,15 +60,18 @@ def follow(flow_run_id: UUID, console: Console) -> int:
     return 0 if state.is_completed() else 1
 
 
-def _state(client: SyncPrefectClient, flow_run_id: UUID) -> State[object]:
-    state = client.read_flow_run(flow_run_id).state
-    assert state is not None
-    return state
-
-
-def _is_over(state: State[object]) -> bool:
-    age = (datetime.now(UTC) - state.timestamp).total_seconds()
-    return state.is_final() and not (state.is_crashed() and age < CRASH_SECONDS)
+def _until_over(client: SyncPrefectClient, flow_run_id: UUID) -> Iterator[State[object]]:
+    """Its state at every look, the last time when it stays that."""
+    crashed = math.inf
+    while True:
+        state = client.read_flow_run(flow_run_id).state
+        assert state is not None
+        crashed = min(crashed, time.monotonic()) if state.is_crashed() else math.inf
+        yield state
+        stays = not state.is_crashed() or time.monotonic() > crashed + CRASH_SECONDS
+        if state.is_final() and stays:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _sweep(registry: Registry, flow_run_id: UUID, known: SweepView | None) -> SweepView | None:
@@ -83,6 +86,8 @@ def _sweep(registry: Registry, flow_run_id: UUID, known: SweepView | None) -> Sw
 
 def _before(state: State[object]) -> str:
     """What to say before the sweep is registered."""
+    if state.is_crashed():
+        return f"{state.name}: {state.message}"
     return "checking the grid" if state.is_running() else "waiting for a worker of hacpo-control"
 
 

@@ -102,11 +102,11 @@ def _wait_for_slots(job: Job) -> dict[str, int]:
     def give_sign(number: int, frame: FrameType | None) -> None:
         nonlocal signs
         signs += 1
-        answered = _check_wanted(run.id)
-        if answered:
-            prefect_http.log(run.id, waiting, level=logging.INFO, tries=1)
+        told = _check_wanted(run.id) and prefect_http.log(
+            run.id, waiting, level=logging.INFO, tries=1
+        )
         # Soon after Prefect is back: there, whoever gives no sign for long is taken for dead.
-        signal.setitimer(signal.ITIMER_REAL, SIGN_SECONDS if answered else FIRST_SIGN_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SIGN_SECONDS if told else FIRST_SIGN_SECONDS)
 
     if run.asked:
         _say(waiting)
@@ -123,11 +123,11 @@ def _wait_for_slots(job: Job) -> dict[str, int]:
 
 def _check_wanted(flow_run_id: str) -> bool:
     """Leave if the run was ended in Prefect meanwhile; False if Prefect doesn't say."""
-    state = prefect_http.state_of(flow_run_id, tries=1)
-    if state not in ("", "PENDING"):
-        _say(f"Prefect says {state}: nothing is started")
+    kind, _ = prefect_http.state_of(flow_run_id, tries=1)
+    if kind not in ("", "PENDING"):
+        _say(f"Prefect says {kind}: nothing is started")
         raise SystemExit(128 + signal.SIGTERM)
-    return bool(state)
+    return bool(kind)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -154,7 +154,7 @@ class Inbox:
         watched = [self._signals] if self.orphan else [self._signals, self._relay]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self._relay in ready:
-            self.orphan = Orphan(self._flow_run_id)
+            self.orphan = Orphan(self._flow_run_id, _say)
             _say("the worker is gone; this run goes on")
         return set(os.read(self._signals, 4096)) if self._signals in ready else set()
 
@@ -196,7 +196,8 @@ def _watch(engine: "subprocess.Popen[bytes]", inbox: Inbox) -> int:
         if kill_at is None:
             pause = inbox.orphan.pause if inbox.orphan else None
             received = inbox.wait(pause) - {signal.SIGCHLD}
-            if inbox.orphan and inbox.orphan.is_stopped():
+            ended = engine.poll() is not None  # what it told Prefect of that is true
+            if inbox.orphan and not received and not ended and inbox.orphan.look():
                 received.add(signal.SIGTERM)
             if received:
                 number = signal.Signals(min(received))

@@ -4,24 +4,26 @@ A worker that is asked to end kills the relays of its runs first, and takes that
 runs: if the rest of its exit is slow, it still reports them as crashed. They are not.
 """
 
-import contextlib
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flows import prefect_http
 
 ASK_SECONDS = 5.0
-LAST_WORD_SECONDS, LAST_WORD_ASK_SECONDS = 60.0, 1.0
-"""For so long after the worker's end "crashed" is its last word; asked so often meanwhile."""
+LAST_WORD_SECONDS, LAST_WORD_ASK_SECONDS = 120.0, 1.0
+"""For so long the worker's last word is looked for, and so often."""
+LAST_WORD = "exited with non-zero status code -9"
+"""Of Prefect's worker and its runner, on a killed relay. No engine says so of itself."""
 STOPPED = {"CANCELLING", "CANCELLED"}
 
 
 @dataclass(slots=True)
 class Orphan:
-    """Such a run, from the moment its relay is gone."""
+    """Such a run, from the moment its guard notices."""
 
     flow_run_id: str
+    say: Callable[[str], None]
     since: float = field(default_factory=time.monotonic)
     taken_back: bool = False
 
@@ -34,24 +36,29 @@ class Orphan:
     def _is_new(self) -> bool:
         return time.monotonic() - self.since < LAST_WORD_SECONDS
 
-    def is_stopped(self) -> bool:
-        """Whether somebody has cancelled it; its worker's last word is taken back."""
-        state = prefect_http.state_of(self.flow_run_id)
-        if state == "CRASHED" and self._is_new:
-            self.taken_back = True
-            with contextlib.suppress(OSError):  # a full disk
-                print("its worker reported it as crashed: taken back", file=sys.stderr, flush=True)
-            prefect_http.set_state(self.flow_run_id, "RUNNING", "its worker is gone; it goes on")
-        return state in STOPPED
+    def look(self) -> bool:
+        """Whether somebody has cancelled the run; its worker's last word is taken back.
+
+        A run of a deployment with a limit (hacpo-reconcile) has lost its place by that word: the
+        next may begin beside it.
+        """
+        is_new = self._is_new
+        kind, message = prefect_http.state_of(self.flow_run_id, tries=1)
+        if is_new and kind == "CRASHED" and LAST_WORD in message:
+            why = "its worker is gone; it goes on"
+            if prefect_http.set_state(self.flow_run_id, "RUNNING", why, tries=1):
+                self.taken_back = True
+                self.say("its worker reported it as crashed: taken back")
+        return kind in STOPPED
 
     def report(self, code: int) -> None:
         """Tell Prefect of its end, unless it could itself."""
-        state = prefect_http.state_of(self.flow_run_id)
-        if state == "CANCELLING":
+        kind, _ = prefect_http.state_of(self.flow_run_id)
+        if kind == "CANCELLING":
             why = "cancelled; its worker was gone"
             prefect_http.set_state(self.flow_run_id, "CANCELLED", why)
-        elif code and state in ("PENDING", "RUNNING"):
+        elif code and kind in ("PENDING", "RUNNING"):
             why = f"its process ended with {code}"
             prefect_http.set_state(self.flow_run_id, "CRASHED", why)
-        elif self.taken_back and state == "RUNNING":  # it ended between our question and our word
+        elif self.taken_back and kind == "RUNNING":  # it ended between our question and our word
             prefect_http.set_state(self.flow_run_id, "COMPLETED", "its worker was gone")

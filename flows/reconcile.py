@@ -21,6 +21,7 @@ from flows.feed import LOST_SECONDS, Feeder
 from flows.log import Log
 from flows.parameters import AtLeastOne
 from flows.reports import link_mlflow, publish_report
+from flows.running import live_runs as live_here
 from flows.runs import (
     AWAY,
     changed_at,
@@ -35,14 +36,14 @@ from flows.runs import (
 from hacpo.deliver import deliver_waiting
 from hacpo.errors import HacpoError, ServiceError
 from hacpo.notify import notify
-from hacpo.places import default_registry_url
+from hacpo.places import default_registry_url, home
 from hacpo.registry import Registry, SweepView
 
 LOOK_SECONDS = 5.0
 LOOKS_BETWEEN_TIDYING = 12
-PENDING_SECONDS = 300.0
+PENDING_SECONDS = 600.0
 """A run that a worker took, without a sign of it for so long: the worker is gone, or never got to
-know that it has it. One that waits for slots gives a sign every two minutes (flows/guard.py)."""
+know that it has it. Longer than a run's own patience with a server that is away."""
 CANCELLING_SECONDS = 60.0
 """A cancelled run that its worker has not ended for so long is asked through the registry."""
 
@@ -120,9 +121,10 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
 
 def reschedule_lost_grids(log: Log) -> None:
     """Start grids again that a worker took and never began: somebody follows them."""
+    here = {run.id for run in live_here(home())}
     for run in pending_grids():
         silent = silent_seconds(run, None, limit=PENDING_SECONDS)
-        if silent > PENDING_SECONDS:
+        if silent > PENDING_SECONDS and str(run.id) not in here:
             log.warning("run %s: taken %.0f s ago and never begun; once more", run.name, silent)
             reschedule(run.id)
 

@@ -149,9 +149,10 @@ def end_run(run_id: UUID, *, why: str, cancelled: bool = False) -> None:
 
 
 def reschedule(run_id: UUID) -> None:
-    """Let a worker take a run once more."""
+    """Let a worker take a pending run once more; not one that went on meanwhile."""
     with get_client(sync_client=True) as client:
-        client.set_flow_run_state(run_id, Scheduled(), force=True)
+        if client.read_flow_run(run_id).state_type == StateType.PENDING:
+            client.set_flow_run_state(run_id, Scheduled())
 
 
 def _runs(

@@ -67,11 +67,15 @@ def tidy_runs() -> None:
 
 
 def _drop_late_runs() -> None:
-    """Of a schedule's runs that nobody began in time each would ask for the one place at every look
-    of a worker, and a server with SQLite stands still; `reconcile` asks for one that begins now."""
+    """Delete runs of the reconciler's schedule that nobody began in time.
+
+    Each would ask for the one place at every look of a worker, and a server with SQLite stands
+    still; `reconcile` asks for one that begins now.
+    """
     late = {
         "state": {"type": {"any_": ["SCHEDULED"]}},
         "tags": {"all_": ["auto-scheduled"]},
+        "deployment_id": {"any_": _reconciler()},
         "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
     }
     while post("flow_runs/bulk_delete", {"flow_runs": late})["deleted"]:
@@ -80,9 +84,14 @@ def _drop_late_runs() -> None:
 
 def reconcile() -> None:
     """Look at the queue now: the schedule's next run may be two minutes away."""
+    for deployment in _reconciler():
+        post(f"deployments/{deployment}/create_flow_run", {})
+
+
+def _reconciler() -> list[str]:
+    """The deployment's id."""
     named = {"deployments": {"name": {"any_": ["hacpo-reconcile"]}}}
-    for deployment in post("deployments/filter", named):
-        post(f"deployments/{deployment['id']}/create_flow_run", {})
+    return [deployment["id"] for deployment in post("deployments/filter", named)]
 
 
 def post(path: str, body: dict[str, Any]) -> Any:

@@ -2,18 +2,24 @@
 
 import errno
 import http.server
+import inspect
 import io
 import json
+import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from prefect.runner import runner
+from prefect.workers import base
 
 from flows import prefect_http
+from flows.orphan import LAST_WORD, LAST_WORD_SECONDS, Orphan
 from flows.running import live_runs
 from hacpo.slots import holders, machine_slots
 from tests.servers import free_port
@@ -25,11 +31,13 @@ class Prefect(http.server.ThreadingHTTPServer):
 
     state: str | None = "PENDING"
     """None: it fails."""
+    message = ""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.asked = 0
         self.lines: list[str] = []
+        self.states: list[str] = []
 
     @property
     def api(self) -> str:
@@ -44,11 +52,15 @@ class Answer(http.server.BaseHTTPRequestHandler):
         if self.server.state is None:
             self.send_error(500)
         else:
-            self.reply({"state_type": self.server.state})
+            state = {"message": self.server.message}
+            self.reply({"state_type": self.server.state, "state": state})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.lines += [line["message"] for line in body]
+        if self.path.endswith("/set_state"):
+            self.server.states.append(body["state"]["type"])
+        else:
+            self.server.lines += [line["message"] for line in body]
         self.reply({})
 
     def reply(self, answer: Any) -> None:
@@ -146,11 +158,51 @@ def test_a_reply_that_breaks_off_is_no_answer(
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert prefect_http.state_of("run", tries=1) == ""
+        assert prefect_http.state_of("run", tries=1) == ("", "")
         thread.join()
 
 
 def test_a_server_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "run")
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
-    assert prefect_http.state_of("run") == ""
+    assert prefect_http.state_of("run") == ("", "")
+
+
+@pytest.fixture
+def orphan(prefect: Prefect, monkeypatch: pytest.MonkeyPatch) -> Orphan:
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "run")
+    monkeypatch.setenv("PREFECT_API_URL", prefect.api)
+    prefect.state, prefect.message = "CRASHED", f"Flow run infrastructure {LAST_WORD}."
+    return Orphan("run", print)
+
+
+def test_the_last_word_of_a_worker_is_taken_back(orphan: Orphan, prefect: Prefect) -> None:
+    assert not orphan.look()
+    assert prefect.states == ["RUNNING"]
+    # It had ended when that was written: by itself it told Prefect before.
+    prefect.state = "RUNNING"
+    orphan.report(0)
+    assert prefect.states == ["RUNNING", "COMPLETED"]
+
+
+def test_a_true_crash_and_a_late_one_are_not(orphan: Orphan, prefect: Prefect) -> None:
+    orphan.since -= LAST_WORD_SECONDS
+    assert not orphan.look()
+    orphan.since += LAST_WORD_SECONDS
+    prefect.message = "Execution was interrupted by an unexpected exception"
+    assert not orphan.look()
+    assert prefect.states == []
+
+
+def test_who_is_cancelled_stops_and_says_so(orphan: Orphan, prefect: Prefect) -> None:
+    prefect.state = "CANCELLING"
+    assert orphan.look()
+    orphan.report(143)
+    assert prefect.states == ["CANCELLED"]
+
+
+@pytest.mark.parametrize("module", [base, runner], ids=["worker", "runner"])
+def test_the_last_word_is_prefects(module: ModuleType) -> None:
+    words, code = LAST_WORD.rsplit(" ", 1)
+    assert words in inspect.getsource(module)
+    assert code == str(-signal.SIGKILL)

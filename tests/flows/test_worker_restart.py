@@ -19,6 +19,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.orphan import LAST_WORD
 from flows.running import LiveRun, live_runs
 from flows.runs import silent_seconds
 from hacpo.slots import holders, machine_slots
@@ -222,6 +223,7 @@ def test_a_killed_process_is_a_crash_and_takes_its_children_along(
     if restarted:
         prefect.lose_worker(signal.SIGTERM)
         prefect.restart()
+        prefect.becomes(run, "RUNNING")
     (prefect.folder / "on-cpu0").rmdir()  # it won't
     os.kill(processes[0], signal.SIGKILL)
     prefect.becomes(run, "CRASHED")
@@ -234,7 +236,8 @@ def test_a_grid_outlives_its_worker_too(prefect: Platform) -> None:
     assert prefect.is_free()
     prefect.lose_worker(signal.SIGTERM, "worker-control")
     # What a worker says whose exit is slow: it has killed the relay, and takes it for the run.
-    prefect.ask(f"flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True})
+    crashed = {"type": "CRASHED", "message": f"Flow run infrastructure {LAST_WORD}. ..."}
+    prefect.ask(f"flow_runs/{run}/set_state", {"state": crashed, "force": True})
     prefect.restart()
     prefect.becomes(run, "RUNNING")
     prefect.let_go("grid")
@@ -276,25 +279,26 @@ def test_stop_ends_what_outlived_its_worker(prefect: Platform) -> None:
     assert prefect.state(run) == "CRASHED"
 
 
-def test_what_a_schedule_left_behind_does_not_wait_for_the_workers(prefect: Platform) -> None:
+def test_what_the_schedule_left_behind_does_not_wait_for_the_workers(prefect: Platform) -> None:
+    named = {"deployments": {"name": {"any_": ["hacpo-reconcile"]}}}
+    (reconciler,) = prefect.ask("deployments/filter", named)
     for name in ("worker-control", "worker-cells"):
         prefect.lose_worker(signal.SIGKILL, name)
     wanted = prefect.submit("wanted", "hacpo-control")
-    flow = prefect.ask("flows/", {"name": "piling"})["id"]
-    every_second = {"schedule": {"interval": 1}, "active": True}
-    deployment = {"name": "piling", "flow_id": flow, "schedules": [every_second]}
-    deployment |= {"work_pool_name": "hacpo-control"}
-    pile = prefect.ask("deployments/", deployment)["id"]
+    every_second = [{"schedule": {"interval": 1}, "active": True}]
+    schedules = f"deployments/{reconciler['id']}/schedules"
+    (added,) = prefect.ask(schedules, every_second)
 
-    def waiting() -> set[str]:
-        late = {"expected_start_time": {"before_": datetime.now(UTC).isoformat()}}
-        asked = {"flow_runs": late, "deployments": {"id": {"any_": [pile]}}}
-        return {run["id"] for run in prefect.ask("flow_runs/filter", asked)}
+    def late() -> set[str]:
+        before = {"expected_start_time": {"before_": datetime.now(UTC).isoformat()}}
+        asked = {"flow_runs": before | {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+        return {run["id"] for run in prefect.ask("flow_runs/filter", asked | named)}
 
-    assert soon(lambda: len(waiting()) > 3, PATIENCE)
-    prefect.ask(f"deployments/{pile}", {"paused": True}, "PATCH")
-    before = waiting()
+    assert soon(lambda: len(late()) > 3, PATIENCE)
+    before = late()
+    prefect.ask(f"{schedules}/{added['id']}", method="DELETE")
+    assert before <= late()
     prefect.restart()
-    assert not before & waiting()
+    assert not before & late()
     prefect.let_go("wanted")
     prefect.becomes(wanted, "COMPLETED")
