@@ -52,7 +52,7 @@ def deploy() -> None:
 def tidy_runs() -> None:
     """Before workers start: nothing runs but what outlived them, and nothing old waits for them.
 
-    What a person asked for goes on waiting.
+    Grids and experiments go on waiting.
     """
     living = {run.id for run in live_runs(HOME)}
     unfinished = ["PENDING", "RUNNING", "CANCELLING"]
@@ -67,14 +67,13 @@ def tidy_runs() -> None:
 
 
 def _drop_late_runs() -> None:
-    """Delete runs of the reconciler's schedule that nobody began in time.
+    """Delete runs of the reconciler that nobody began in time, whoever asked for them.
 
     Each would ask for the one place at every look of a worker, and a server with SQLite stands
-    still; `reconcile` asks for one that begins now.
+    still; `reconcile` asks for one that begins now, and one is enough.
     """
     late = {
         "state": {"type": {"any_": ["SCHEDULED"]}},
-        "tags": {"all_": ["auto-scheduled"]},
         "deployment_id": {"any_": _reconciler()},
         "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
     }
