@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -220,7 +220,8 @@ def test_the_gradient_of_an_update_is_the_same_for_any_micro_batch_split(
         gradients.append(learner_B.grad)
     # Only the division by 24 is repeated, so nothing but rounding may differ.
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-14, atol=0)
-    assert gradients[0].abs().sum() > 0
+    # Rarely no row has any: a baseline of 1 leaves an advantage to wrong rows alone, all clipped.
+    assume(gradients[0].any())
 
 
 def test_rows_left_out_of_the_backward_pass_keep_the_denominator() -> None:
