@@ -121,10 +121,9 @@ def end_dead_runs(registry: Registry, log: Log) -> None:
 
 def reschedule_lost_grids(log: Log) -> None:
     """Start grids again that a worker took and never began: somebody follows them."""
-    here = {run.id for run in live_here(home())}
     for run in pending_grids():
         silent = silent_seconds(run, None, limit=PENDING_SECONDS)
-        if silent > PENDING_SECONDS and str(run.id) not in here:
+        if silent > PENDING_SECONDS and str(run.id) not in {it.id for it in live_here(home())}:
             log.warning("run %s: taken %.0f s ago and never begun; once more", run.name, silent)
             reschedule(run.id)
 
